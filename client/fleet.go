@@ -133,3 +133,19 @@ func (f *Fleet) DropDeadLetter(ctx context.Context, at uint64, d messages.Contro
 	}
 	return nil
 }
+
+// Quota returns the quota of the tenant and its usage on the current UTC day. Setting is zero
+// for a tenant that never had one.
+func (f *Fleet) Quota(ctx context.Context) (messages.Quota, error) {
+	return query[messages.Quota](ctx, f.c, messages.QueryQuota, wire.Query{})
+}
+
+// ChangeQuota changes the quota of the tenant: verb is messages.VerbQuotaSet, VerbQuotaOpen
+// or VerbQuotaRemove. It requires the rights of a fleet operator. A request that failed can
+// be repeated, but repeated openings with amounts add up.
+func (f *Fleet) ChangeQuota(ctx context.Context, verb string, d messages.Control) error {
+	if err := d.Check(verb); err != nil {
+		return err
+	}
+	return f.c.requests.Quota(ctx, f.c.tenant, verb, d)
+}

@@ -49,6 +49,11 @@ const (
 	// VerbNodeDrain drains a node that runs no other tenant's work; the subject has its
 	// incarnation, and the body is empty.
 	VerbNodeDrain = "node.drain"
+	// VerbQuotaSet sets amounts of the tenant's quota, VerbQuotaOpen adds to those of the
+	// current UTC day, and VerbQuotaRemove lifts the quota; the subject has the tenant.
+	VerbQuotaSet    = "quota.set"
+	VerbQuotaOpen   = "quota.open"
+	VerbQuotaRemove = "quota.remove"
 )
 
 // EventID is in the subject of VerbPublish in the place of a run.
@@ -86,6 +91,9 @@ type Control struct {
 	// Budget replaces the run's budget in rebudget. In resume it is the new run's; without
 	// one it is the budget of the task.
 	Budget *Budget `json:"budget,omitempty"`
+	// Quota are the amounts to set, for quota.set, or to add on the current day, for
+	// quota.open; there, none lifts the quota for the day.
+	Quota *QuotaAmounts `json:"quota,omitempty"`
 	// Repeat allows rerun to repeat calls that have taken effect and must not happen twice.
 	// Without it they refuse the request.
 	Repeat bool `json:"repeat,omitempty"`
@@ -149,6 +157,7 @@ func (c *Control) foreign(verb string) (field string, verbs []string) {
 		{"interrupt", c.Interrupt, []string{VerbMessage, VerbSessionMessage}},
 		{"budget", c.Budget != nil, []string{VerbRebudget, VerbResume}},
 		{"model", c.Model != "", []string{VerbResume}},
+		{"quota", c.Quota != nil, []string{VerbQuotaSet, VerbQuotaOpen}},
 		{"repeat", c.Repeat, []string{VerbRerun}},
 		{"force", c.Force, []string{VerbCancel}},
 		{"submitted", c.Submitted, []string{VerbCancel}},
@@ -203,6 +212,8 @@ func (c Control) Check(verb string) error {
 		if strings.TrimSpace(c.Reason) == "" {
 			return bad("reason", "it is missing", "give a reason; it is kept as evidence")
 		}
+	case VerbQuotaSet, VerbQuotaOpen, VerbQuotaRemove:
+		return c.Quota.check(verb)
 	case VerbRebudget:
 		if c.Budget == nil {
 			return bad("budget", "it is missing", "send the whole budget of the run; a field of 0 is unlimited")

@@ -62,6 +62,12 @@ type LiveLimit struct {
 	Holders []run.ID `json:"holders,omitempty"`
 	Before  []run.ID `json:"before,omitempty"`
 	Ahead   int      `json:"ahead"`
+	// Quota is set if the limit is the quota of the tenant. Begun are the runs that it let
+	// begin today, and Opens, in Unix milliseconds, is when it lets further ones begin by
+	// itself, zero for a time that depends on the ends of runs.
+	Quota bool  `json:"quota,omitempty"`
+	Begun int64 `json:"begun,omitempty"`
+	Opens int64 `json:"opens_ms,omitempty"`
 }
 
 // MaxLiveLimit bounds the runs of a LiveLimit.

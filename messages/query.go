@@ -28,6 +28,7 @@ const (
 	QueryTasks     = "tasks"     // the status of tasks by their ids
 	QueryMemory    = "memory"    // the tenant's memories, or a page of one memory's notes
 	QueryNote      = "note"      // the text of a note
+	QueryQuota     = "quota"     // [Quota] of the tenant
 	QueryRecall    = "recall"    // the notes that match a text best
 )
 

@@ -29,6 +29,8 @@ func (w Wait) String() string {
 		}
 	case run.WaitMessage:
 		text = "for a message"
+	case run.WaitQuota:
+		text = "for the quota: " + w.Title
 	default:
 		text = "for " + cmp.Or(w.Kind, "something")
 		if what := cmp.Or(w.Title, w.Name); what != "" {

@@ -190,6 +190,9 @@ func (n *Instance) wire(ctx context.Context) error {
 		Node: l.incarnation, Model: n.o.Models.Default, OnDelta: l.conn.PublishDelta, OnStart: l.conn.PublishStart, OnWarning: n.o.OnWarning, OnRequest: n.metrics.Requested, Offered: n.offer.offeredBy, Choices: choices, Servers: n.tools.server, Rules: calls,
 		OnLeak: n.leaks,
 	}
+	if l.bound == nil { // a bound node has no store
+		n.runtime.Quota = l.conn.Dispatch.Quotas
+	}
 	n.system = actors.New(&actors.Options{
 		Log: l.home.log, Spills: true, Values: n.values, Incarnation: l.incarnation, Durability: n.o.NATS.Level, Logger: n.o.Logger, OnAppend: n.metrics.Appended,
 		Runtime: n.runtime, Workflows: &n.offer.registry, Slots: n.o.Slots, Drain: n.o.Drain,

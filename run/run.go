@@ -46,6 +46,7 @@ const (
 	WaitResponse = "response" // a value from outside
 	WaitMessage  = "message"  // a user's message
 	WaitTimer    = "timer"    // a point in time
+	WaitQuota    = "quota"    // the tokens or the money of the tenant's day
 	WaitBranches = "branches" // the ends of a fan-out's branches
 	WaitRun      = "run"      // the end of a run that it started
 	WaitEvent    = "event"    // a published event

@@ -44,6 +44,12 @@ type completion struct {
 // rendered request.
 func (u *modelUse) complete(st *step, c *transcript.Call, s session.Session) (*llm.Response, blob.Digest, error) {
 	m := &completion{chain: chain.Chain{Breakers: &st.ex.rt.breakers}, c: c, st: st, free: func() {}}
+	if q := st.ex.rt.Quota; q != nil {
+		if err := underQuota(st, q); err != nil {
+			return nil, blob.Digest{}, err
+		}
+		defer chargeQuota(m, q)()
+	}
 	digest, err := m.prepare(s)
 	if err != nil {
 		return nil, digest, err

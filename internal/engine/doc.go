@@ -32,7 +32,7 @@
 //
 // Files, the lowest first: registry, clock, position, lifetime, inbox, level, sessions,
 // account, runtime, execution, scope, step, placement, read, join, guide, fork, resumption, branch,
-// roundtrip, tries, hold, do, tag, defer, version, diff, parallel, loop, event, await, start, follow, image, complete, message, memory,
+// roundtrip, tries, hold, do, tag, defer, version, diff, parallel, loop, event, await, start, follow, image, quota, complete, message, memory,
 // compress, overflow, round, call_tool, hooks, rules, approval, ask, equip, turn, select, fanout, gather,
 // merge, delegate, files, status, giveup, ending, claim, replay.
 package engine

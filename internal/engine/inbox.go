@@ -33,7 +33,7 @@ func (b *inbox) add(v journal.SignalReceived) bool {
 func (b *inbox) take(upTo uint64, path run.Path) {
 	b.taken = max(b.taken, upTo)
 	b.signals = slices.DeleteFunc(b.signals, func(v journal.SignalReceived) bool {
-		return v.Kind == journal.Message && v.N <= upTo || v.Kind != journal.Message && v.Path == path
+		return v.Kind == journal.Message && v.N <= upTo || v.Kind != journal.Message && (v.Path == path || v.Path.Parent() == journal.QuotaPath(path))
 	})
 }
 

@@ -36,6 +36,8 @@ type Runtime struct {
 	// Choices returns the models that a call for p may ask, the first choice first and
 	// its substitutes after it; nil allows p alone, at an unknown price.
 	Choices func(p llm.Provider) ([]chain.Choice, error)
+	// Quota keeps the model calls of tenants within their quotas; nil has none.
+	Quota Quota
 	// Servers returns the tool server of a name that agents use, or the reason why there
 	// is none; nil has none.
 	Servers func(name string) (toolserver.Server, error)

@@ -20,7 +20,8 @@ type Controlled struct {
 	// "tool.announce" and "tool.withdraw", and ID is its name; that of a blob is
 	// "blob.put", and ID is its digest; those of a memory are "memory.write" and
 	// "memory.forget", and ID is its name; that of a node is "node.drain", and ID is
-	// its incarnation.
+	// its incarnation; those of a quota are "quota.set", "quota.open" and
+	// "quota.remove", and ID is the tenant.
 	ID, Verb string
 }
 
@@ -47,4 +48,4 @@ func ParseControlSubject(subject string) (c Controlled, ok bool) {
 }
 
 // things are the targets of verbs besides runs.
-var things = []string{"session", "dlq", "tool", "blob", "archive", "memory", "node", "lineage"}
+var things = []string{"session", "dlq", "tool", "blob", "archive", "memory", "node", "lineage", "quota"}

@@ -43,7 +43,7 @@ func (w *StateMachine) Claim(c Claim, now time.Time) (*ClaimResult, error) {
 			return nil, err
 		}
 		return w.grant(r, run.Failed), nil
-	case w.state.Active != "" && w.state.Active != c.Run, w.state.cleansBefore(r.ID), ungranted(r), r.Task.NotBefore.After(now), w.state.quarantine != nil:
+	case w.state.Active != "" && w.state.Active != c.Run, w.state.cleansBefore(r.ID), awaits(r) != nil, r.Task.NotBefore.After(now), w.state.quarantine != nil:
 		return w.grant(r, run.Queued), nil
 	}
 	c.Death = death(c.Death)

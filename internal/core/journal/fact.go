@@ -141,6 +141,8 @@ func (f *Fact) name() {
 		f.By, f.Reason = v.By, v.Reason
 	case Submitted:
 		f.Run, f.State, f.Workflow, f.Revision, f.By, f.Says = v.Task.Run, run.Queued, v.Task.Workflow, v.Task.Revision, v.By, v.Says
+	case LimitSet:
+		f.By, f.Says = v.By, v.Says
 	case Granted:
 		f.Run, f.Workflow, f.Revision = v.Run, v.Workflow, v.Revision
 	case Claimed:
@@ -221,6 +223,8 @@ var payloads = map[string]func(session.Event) (any, error){
 	KindEventAwaited:     asFact(Decode[EventAwaited]),
 	KindEventDelivered:   asFact(Decode[EventDelivered]),
 	KindEventReleased:    asFact(Decode[EventReleased]),
+	KindLimitSet:         asFact(Decode[LimitSet]),
+	KindLimitBlocked:     asFact(Decode[LimitBlocked]),
 	KindSubmitted:        asFact(Decode[Submitted]),
 	KindGranted:          asFact(Decode[Granted]),
 	KindClaimed:          asFact(Decode[Claimed]),

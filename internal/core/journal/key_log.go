@@ -28,6 +28,10 @@ func KeyWork(fact any) (due, open int64, ok bool) {
 		return v.Due, v.Open, true
 	case LimitReleased:
 		return v.Due, v.Open, true
+	case LimitSet:
+		return v.Due, v.Open, true
+	case LimitBlocked:
+		return v.Due, v.Open, true
 	case EventPublished:
 		return v.Due, v.Open, true
 	case EventAwaited:

@@ -9,14 +9,14 @@ import (
 
 	"github.com/rathcluster/rath/internal/core/canonical"
 	"github.com/rathcluster/rath/internal/core/commitlog"
-	"github.com/rathcluster/rath/internal/core/protection"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
 // Each tenant, workflow and key of a limit has a log of its own, in which no run executes.
 // The commit that submits a run with a limit sends a request there, the log decides, and
-// the decision goes to the run's home. The end of the run releases its grant.
+// the decision goes to the run's home. The end of the run releases its grant. The quota of a
+// tenant is such a limit, see quota.go.
 
 // The events of the log of a key, and KindGranted, which is in the home of the run.
 const (
@@ -34,14 +34,21 @@ type Limit struct {
 	Key    []string   `json:"key,omitempty"`
 	Log    session.ID `json:"log"` // of the key
 	Per    int64      `json:"per_ms,omitempty"`
-	Rate   int64      `json:"rate,omitempty"`
-	Reject bool       `json:"reject,omitempty"`
+	// Quota is the quota of the tenant. It is this limit itself if the logs are the same.
+	// Otherwise the run needs a grant of the quota after this one's.
+	Quota  *QuotaLimit `json:"quota,omitempty"`
+	Rate   int64       `json:"rate,omitempty"`
+	Reject bool        `json:"reject,omitempty"`
 }
 
-// NewLimit evaluates the limit of a workflow for a task; nil for a workflow without one.
-func NewLimit(l *run.Limit, mint commitlog.IDGenerator, t *Task) (*Limit, error) {
-	if l == nil || t.Branch != nil {
+// NewLimit evaluates the limit of a workflow for a task, and puts the quota of its tenant
+// after it; nil for a task without both.
+func NewLimit(l *run.Limit, quota *QuotaLimit, mint commitlog.IDGenerator, t *Task) (*Limit, error) {
+	switch {
+	case t.Branch != nil || l == nil && quota == nil:
 		return nil, nil
+	case l == nil:
+		return new(quota.Limit()), nil
 	}
 	key, err := l.KeyOf(t.Input, t.Tags)
 	if err != nil {
@@ -53,7 +60,7 @@ func NewLimit(l *run.Limit, mint commitlog.IDGenerator, t *Task) (*Limit, error)
 	}
 	return &Limit{
 		Concurrency: int64(l.Concurrency), Key: key, Log: mint.Child(t.Session.Tenant, name, "limit"),
-		Per: l.Per.Milliseconds(), Rate: int64(l.Rate), Reject: l.Reject,
+		Per: l.Per.Milliseconds(), Quota: quota, Rate: int64(l.Rate), Reject: l.Reject,
 	}, nil
 }
 
@@ -69,6 +76,9 @@ func (l *Limit) String() string {
 	if l.Rate > 0 {
 		bounds = append(bounds, fmt.Sprintf("%d per %v", l.Rate, time.Duration(l.Per)*time.Millisecond))
 	}
+	if l.isQuota() && l.Quota.Daily > 0 {
+		bounds = append(bounds, fmt.Sprintf("%d per UTC day", l.Quota.Daily))
+	}
 	text := strings.Join(bounds, " and ")
 	if len(l.Key) > 0 {
 		text += " for " + strings.Join(l.Key, ", ")
@@ -82,6 +92,8 @@ type LimitSignal struct {
 	Requested *LimitRequested `json:"requested,omitempty"`
 	Released  *LimitReleased  `json:"released,omitempty"`
 	Decided   *LimitDecided   `json:"decided,omitempty"`
+	Set       *LimitSet       `json:"set,omitempty"`
+	Blocked   *LimitBlocked   `json:"blocked,omitempty"`
 	From      session.ID      `json:"from,omitempty"` // the log of the decision
 }
 
@@ -99,10 +111,12 @@ type LimitRequested struct {
 	Workflow  string     `json:"workflow"`
 }
 
-// LimitDecided records the decision about a request: a grant, or a rejection with a reason.
+// LimitDecided records the decision about a request: a grant, or a rejection with a reason;
+// with a path, that a blocked call of a model may begin.
 type LimitDecided struct {
 	Due      int64      `json:"due,omitempty"`
 	Open     int64      `json:"open,omitempty"`
+	Path     run.Path   `json:"path,omitempty"`
 	Rejected string     `json:"rejected,omitempty"`
 	Run      run.ID     `json:"run"`
 	Session  session.ID `json:"session"`
@@ -116,140 +130,20 @@ type LimitReleased struct {
 	Session session.ID `json:"session"`
 }
 
-// Granted records, in the home of a run, that its limit lets it begin.
+// Granted records, in the home of a run, that its limit lets it begin, or with Next that it
+// needs a grant of the next limit.
 type Granted struct {
-	Revision string `json:"revision,omitempty"`
-	Run      run.ID `json:"run"`
-	Workflow string `json:"workflow"`
+	Next     *LimitRequested `json:"next,omitempty"`
+	Revision string          `json:"revision,omitempty"`
+	Run      run.ID          `json:"run"`
+	Workflow string          `json:"workflow"`
 }
 
 // LimitPlace names a grant or a request in the log of a key.
 type LimitPlace struct {
-	Log session.ID `json:"log"`
-	Run run.ID     `json:"run"`
-}
-
-// LimitState is the fold of the log of a key.
-type LimitState struct {
-	Limit   Limit             `json:"limit"` // of the newest request
-	Holders []run.ID          `json:"holders,omitempty"`
-	Waiting []*LimitRequested `json:"waiting,omitempty"` // the next one first; never changed
-	Starts  []int64           `json:"starts,omitempty"`  // the newest, as many as the rate looks at
-}
-
-func (l *LimitState) clone() LimitState {
-	if l == nil {
-		return LimitState{}
-	}
-	return LimitState{l.Limit, slices.Clone(l.Holders), slices.Clone(l.Waiting), slices.Clone(l.Starts)}
-}
-
-func (l *LimitState) waits(id run.ID) int {
-	return slices.IndexFunc(l.Waiting, func(r *LimitRequested) bool { return r.Run == id })
-}
-
-func (l *LimitState) open() int64 { return int64(len(l.Holders) + len(l.Waiting)) }
-
-// with returns the state after a fact. It may change l.
-func (l *LimitState) with(fact any, now int64) *LimitState {
-	if l == nil {
-		l = &LimitState{}
-	}
-	l.fold(fact, now)
-	return l
-}
-
-// fold applies a fact of the log.
-func (l *LimitState) fold(fact any, now int64) {
-	drop := func(id run.ID) (limit Limit) {
-		if i := l.waits(id); i >= 0 {
-			limit = l.Waiting[i].Limit
-			l.Waiting = slices.Delete(l.Waiting, i, i+1)
-		}
-		return limit
-	}
-	switch v := fact.(type) {
-	case LimitRequested:
-		at := slices.IndexFunc(l.Waiting, func(r *LimitRequested) bool { return r.Priority < v.Priority })
-		if at < 0 {
-			at = len(l.Waiting)
-		}
-		l.Limit, l.Waiting = v.Limit, slices.Insert(l.Waiting, at, &v)
-	case LimitDecided:
-		limit := drop(v.Run)
-		if v.Rejected != "" {
-			return
-		}
-		if limit.Concurrency > 0 {
-			l.Holders = append(l.Holders, v.Run)
-		}
-		if l.Limit.Rate > 0 {
-			l.Starts = append(l.Starts, now)
-			l.Starts = l.Starts[max(len(l.Starts)-int(l.Limit.Rate), 0):]
-		}
-	case LimitReleased:
-		drop(v.Run)
-		l.Holders = slices.DeleteFunc(l.Holders, func(id run.ID) bool { return id == v.Run })
-	}
-}
-
-// full reports whether a release must come before the next grant.
-func (l *LimitState) full() bool {
-	return protection.LimitHolders && l.Limit.Concurrency > 0 && int64(len(l.Holders)) >= l.Limit.Concurrency
-}
-
-// free returns the time from which the rate allows a grant, zero for any time.
-func (l *LimitState) free() int64 {
-	n := int(l.Limit.Rate)
-	if n == 0 || len(l.Starts) < n {
-		return 0
-	}
-	return l.Starts[len(l.Starts)-n] + l.Limit.Per
-}
-
-// Before returns the runs that are before a run in the order of grants: the holders and the
-// runs that wait before it.
-func (l *LimitState) Before(id run.ID) (holders, waiting []run.ID) {
-	for _, r := range l.Waiting[:max(l.waits(id), 0)] {
-		waiting = append(waiting, r.Run)
-	}
-	return l.Holders, waiting
-}
-
-// next returns the next decision at a time; ok is false if there is none.
-func (l *LimitState) next(now int64) (d LimitDecided, ok bool) {
-	for _, r := range l.Waiting {
-		d = LimitDecided{Run: r.Run, Session: r.Session}
-		switch {
-		case r.NotBefore > now:
-		case !l.full() && l.free() <= now:
-			return d, true
-		case r.Limit.Reject:
-			d.Rejected = fmt.Sprintf("the limit of workflow %s is %s", r.Workflow, &l.Limit)
-			if len(l.Holders) > 0 {
-				d.Rejected += fmt.Sprintf(", and run %s has not ended", l.Holders[0])
-			}
-			return d, true
-		}
-	}
-	return d, false
-}
-
-// due returns the time of the next decision that the clock allows, zero for none.
-func (l *LimitState) due() (first int64) {
-	for _, r := range l.Waiting {
-		at := r.NotBefore
-		if !r.Limit.Reject {
-			if l.full() {
-				continue
-			}
-			at = max(at, l.free())
-		}
-		if first == 0 || at < first {
-			first = at
-		}
-	}
-	return first
+	Log   session.ID `json:"log"`
+	Quota session.ID `json:"quota,omitempty"` // the log of a quota with another one of the run
+	Run   run.ID     `json:"run"`
 }
 
 // decideLimit decides about a fact for the log of a key, or with nil about the time.
@@ -270,6 +164,22 @@ func decideLimit(w *StateMachine, s *LimitSignal, now time.Time) error {
 		l.fold(v, ms)
 		v.Due, v.Open = l.due(), l.open()
 		events = append(events, event(KindLimitRequested, v))
+	case s.Set != nil:
+		v := *s.Set
+		if !v.Limit.isQuota() || v.Limit.setting() <= l.Limit.setting() {
+			return nil
+		}
+		l.fold(v, ms)
+		v.Due, v.Open = l.due(), l.open()
+		events = append(events, event(KindLimitSet, v))
+	case s.Blocked != nil:
+		v := *s.Blocked
+		if l.blocks(v.Run, v.Path) >= 0 || v.Until <= ms {
+			return nil
+		}
+		l.fold(v, ms)
+		v.Due, v.Open = l.due(), l.open()
+		events = append(events, event(KindLimitBlocked, v))
 	case s.Released != nil:
 		v := *s.Released
 		if !knows(v.Run) {
@@ -297,25 +207,51 @@ func decideLimit(w *StateMachine, s *LimitSignal, now time.Time) error {
 
 // limitDecided records the decision about a run in its home. A run that does not wait for it
 // returns ErrState, and its grant is released.
-func limitDecided(w *StateMachine, r *Record, d LimitDecided, now time.Time) error {
+func limitDecided(w *StateMachine, r *Record, s *LimitSignal, now time.Time) error {
+	d, l := s.Decided, awaits(r)
 	switch {
-	case !ungranted(r):
+	case d.Path != "":
+		return unblocked(w, r, d.Path, now)
+	case l == nil || s.From != l.Log:
 		return nil // it arrived before
 	case d.Rejected != "":
 		return w.end(r, run.Failed, run.CodeBusy, d.Rejected, now)
 	}
-	return w.stage(now, event(KindGranted, Granted{Revision: r.Task.Revision, Run: r.ID, Workflow: r.Task.Workflow}))
+	g := Granted{Revision: r.Task.Revision, Run: r.ID, Workflow: r.Task.Workflow}
+	if q := l.Quota; q != nil && !l.isQuota() {
+		g.Next = &LimitRequested{Limit: q.Limit(), Priority: r.Task.Priority, Run: r.ID, Session: w.key.ID, Workflow: r.Task.Workflow}
+	}
+	return w.stage(now, event(KindGranted, g))
 }
 
-// ungranted reports whether a run must not begin before its limit lets it.
-func ungranted(r *Record) bool { return r.Limit != nil && !r.Granted }
+// awaits returns the limit without whose grant a run must not begin; nil for none.
+func awaits(r *Record) *Limit {
+	switch {
+	case r.Limit == nil || r.Granted:
+		return nil
+	case r.Keyed:
+		return new(r.Limit.Quota.Limit())
+	}
+	return r.Limit
+}
 
-// frees returns the grant or the request that ends with a run; nil for none.
+// frees returns the grants and the requests that end with a run; nil for none.
 func frees(r *Record) *LimitPlace {
-	if r.Limit == nil || r.Granted && r.Limit.Concurrency == 0 {
+	if r.Limit == nil {
 		return nil
 	}
-	return &LimitPlace{r.Limit.Log, cmp.Or(r.Limit.Holder, r.ID)}
+	l, holder, granted := r.Limit, cmp.Or(r.Limit.Holder, r.ID), r.Granted || r.Keyed
+	key := !l.isQuota() && (!granted || l.Concurrency > 0)
+	quota := l.Quota != nil && (granted || l.isQuota())
+	switch {
+	case key && quota:
+		return &LimitPlace{l.Log, l.Quota.Log, holder}
+	case key:
+		return &LimitPlace{Log: l.Log, Run: holder}
+	case quota:
+		return &LimitPlace{Log: l.Quota.Log, Run: holder}
+	}
+	return nil
 }
 
 // limitWork adds the follow-ups of a commit that are about limits. taken are the runs that
@@ -333,13 +269,27 @@ func limitWork(work []Work, k session.Key, facts []Fact, taken map[run.ID]bool) 
 					Limit: *l, NotBefore: v.Task.NotBefore, Priority: v.Task.Priority, Run: v.Task.Run, Session: k.ID, Workflow: v.Task.Workflow,
 				}})
 			}
+		case RunWaiting:
+			for _, w := range v.For {
+				if w.Kind == run.WaitQuota {
+					send(w.Log, v.Run, &LimitSignal{Blocked: &LimitBlocked{Path: w.Path, Quota: w.After, Run: v.Run, Session: k.ID, Until: w.Due}})
+				}
+			}
 		case Granted:
+			if v.Next != nil {
+				send(v.Next.Limit.Log, v.Run, &LimitSignal{Requested: v.Next})
+				continue
+			}
 			work = append(work, Work{Task: &Task{ID: v.Run, Workflow: v.Workflow, Revision: v.Revision, Session: k, Resume: true}})
 		case LimitDecided:
 			send(v.Session, v.Run, &LimitSignal{Decided: &v})
 		case Ended:
-			if v.Limit != nil {
-				send(v.Limit.Log, v.Limit.Run, &LimitSignal{Released: &LimitReleased{Run: v.Limit.Run, Session: k.ID}})
+			if at := v.Limit; at != nil {
+				for _, log := range []session.ID{at.Log, at.Quota} {
+					if log != "" {
+						send(log, at.Run, &LimitSignal{Released: &LimitReleased{Run: at.Run, Session: k.ID}})
+					}
+				}
 			}
 		}
 	}
@@ -349,7 +299,7 @@ func limitWork(work []Work, k session.Key, facts []Fact, taken map[run.ID]bool) 
 // Unwanted returns the signal that releases the grant which s brings to a run that has
 // ended; nil for other signals.
 func (s Signal) Unwanted() *Signal {
-	if s.Limit == nil || s.Limit.Decided == nil || s.Limit.Decided.Rejected != "" {
+	if s.Limit == nil || s.Limit.Decided == nil || s.Limit.Decided.Rejected != "" || s.Limit.Decided.Path != "" {
 		return nil
 	}
 	return &Signal{To: session.Key{Tenant: s.To.Tenant, ID: s.Limit.From}, Run: s.Run, Limit: &LimitSignal{From: s.To.ID, Released: &LimitReleased{Run: s.Run, Session: s.To.ID}}}

@@ -35,7 +35,8 @@ type Record struct {
 	// every attempt.
 	Base      session.Session
 	Limit     *Limit `json:",omitempty"` // that it was submitted with; nil for none
-	Granted   bool   `json:",omitempty"` // by that limit
+	Granted   bool   `json:",omitempty"` // by that limit, and the next one
+	Keyed     bool   `json:",omitempty"` // granted by the limit of its key
 	Warnings  []string
 	Status    Status `json:",omitzero"` // the newest
 	steps     map[run.Path]*Step

@@ -41,7 +41,7 @@ func (b *RunState) OfKey() bool { return b.limits != nil || b.events != nil }
 // ofKey folds a fact of such a log.
 func (b *RunState) ofKey(fact any, now int64) {
 	switch fact.(type) {
-	case LimitRequested, LimitDecided, LimitReleased:
+	case LimitRequested, LimitDecided, LimitReleased, LimitSet, LimitBlocked:
 		b.limits = b.limits.with(fact, now)
 	default:
 		b.events = b.events.with(fact, now)
@@ -124,8 +124,8 @@ func (b *RunState) fold(k session.Key, fact any, now time.Time, s session.Sessio
 		}
 		b.Queue = slices.Insert(b.Queue, placeInQueue(b.Queue, &v.Task), r.ID)
 	case Granted:
-		b.edit(v.Run, func(r *Record) { r.Granted = true })
-	case LimitRequested, LimitDecided, LimitReleased, EventPublished, EventAwaited, EventDelivered, EventReleased:
+		b.edit(v.Run, func(r *Record) { r.Granted, r.Keyed = v.Next == nil, v.Next != nil || r.Keyed })
+	case LimitRequested, LimitDecided, LimitReleased, LimitSet, LimitBlocked, EventPublished, EventAwaited, EventDelivered, EventReleased:
 		b.ofKey(v, now.UnixMilli())
 	case Claimed:
 		return b.claimed(k, v, now, s)

@@ -346,7 +346,7 @@ func (w *StateMachine) next(leaving run.ID, now time.Time) *Offer {
 	}
 	for _, id := range w.state.Queue {
 		// A run that is not due yet, or has no grant, does not block the others.
-		if r := w.state.Run(id); id != leaving && r.Cancel == nil && !ungranted(r) && !r.Task.NotBefore.After(now) {
+		if r := w.state.Run(id); id != leaving && r.Cancel == nil && awaits(r) == nil && !r.Task.NotBefore.After(now) {
 			return &Offer{Revision: r.Task.Revision, Run: id, Workflow: r.Task.Workflow}
 		}
 	}
@@ -392,7 +392,7 @@ func (w *StateMachine) Signal(s Signal, now time.Time) error {
 	}
 	switch {
 	case s.Limit != nil:
-		return limitDecided(w, r, *s.Limit.Decided, now)
+		return limitDecided(w, r, s.Limit, now)
 	case s.Rebudget != nil:
 		return w.rebudget(r, *s.Rebudget, now)
 	case s.Received != nil:

@@ -28,7 +28,8 @@ type RunWaiting struct {
 type Wait struct {
 	Branches []session.ID `json:"branches,omitempty"` // of a fan-out
 	Detail   string       `json:"detail,omitempty"`
-	// After is, for an event, the place of the last one that the run has.
+	// After is, for an event, the place of the last one that the run has, and for a quota
+	// the number of the setting that does not allow the call.
 	After uint64 `json:"after,omitempty"`
 	// Due, in Unix milliseconds, is the time at which a timer decides the wait. The
 	// writer sets it for waits that only an operator or an outside program can end; see
@@ -39,7 +40,7 @@ type Wait struct {
 	Edits bool       `json:"edits,omitempty"`
 	Key   string     `json:"key,omitempty"` // of an event
 	Kind  string     `json:"kind"`
-	Log   session.ID `json:"log,omitempty"`  // of an event
+	Log   session.ID `json:"log,omitempty"`  // of an event or a quota
 	Name  string     `json:"name,omitempty"` // of the tool, the step or the event
 	// Need is the number of branches that must succeed; zero waits for the ends of all.
 	Need int      `json:"need,omitempty"`
@@ -60,6 +61,7 @@ const (
 	Report  = "branch" // a branch ended
 	Outcome = "ended"  // a started run ended
 	Event   = "event"  // an event was published
+	Opened  = "opened" // the quota was set, which may allow a model call
 	// cacheWarm is sent by the first branch of a warm-first fan-out, once it has its
 	// first answer of a model. It is never in an inbox.
 	cacheWarm = "warm"
@@ -126,7 +128,9 @@ const MaxDetail = 16 << 10
 const DefaultExpiry = 14 * 24 * time.Hour
 
 // question reports whether the step of a wait is of the kind StepAwait.
-func (w Wait) question() bool { return w.Kind != run.WaitBranches && w.Kind != run.WaitRun }
+func (w Wait) question() bool {
+	return w.Kind != run.WaitBranches && w.Kind != run.WaitRun && w.Kind != run.WaitQuota
+}
 
 // outside reports whether only an answer from outside can end a wait, which may never
 // arrive. Timers have a time, and branches end by themselves.
@@ -148,7 +152,7 @@ func (v RunWaiting) expiring(now time.Time) RunWaiting {
 // answers reports whether a received fact decides a question at a path.
 func (v SignalReceived) answers(p run.Path) bool {
 	switch v.Kind {
-	case Approve, Refuse, Respond, Timer, Event:
+	case Approve, Refuse, Respond, Timer, Event, Opened:
 		return v.Path == p
 	}
 	return false
@@ -233,7 +237,7 @@ func (r *Record) took(d StepCompleted) {
 		return
 	}
 	r.inbox = slices.DeleteFunc(r.inbox, func(v SignalReceived) bool {
-		return v.Kind == Message && v.N <= d.Inbox || v.Path == d.Path && v.Kind != Message || v.lost(d) || d.Kind == StepResult && d.Code == "" && v.ends(run.ID(d.Name))
+		return v.Kind == Message && v.N <= d.Inbox || v.Path == d.Path && v.Kind != Message || v.lost(d) || v.Path.Parent() == QuotaPath(d.Path) || d.Kind == StepResult && d.Code == "" && v.ends(run.ID(d.Name))
 	})
 }
 

@@ -505,7 +505,7 @@ func twoOfOneKey(t *testing.T) *evidence {
 	store := journal.NewStore(&e.log, &journal.StoreOptions{OnCommit: func(c commitlog.Entry) { commits = append(commits, c) }})
 	for _, id := range []run.ID{"r1", "r2"} {
 		tk := &journal.Task{ID: id, Workflow: "w", Session: session.Key{Tenant: home.Tenant, ID: session.ID(id) + "-1-0"}}
-		tk.Limit = must.Get(journal.NewLimit(&run.Limit{Concurrency: 1}, commitlog.IDGenerator{Generation: 1, Partitions: 1}, tk))(t)
+		tk.Limit = must.Get(journal.NewLimit(&run.Limit{Concurrency: 1}, nil, commitlog.IDGenerator{Generation: 1, Partitions: 1}, tk))(t)
 		must.Get(store.Claim(t.Context(), journal.Claim{Session: tk.Session, Home: tk.Session, Run: id, Task: tk}))(t)
 	}
 	for ; len(commits) > 0; commits = commits[1:] { // as the relays do

@@ -48,7 +48,7 @@ func (s *startedRuns) adopt(task journal.Task) *startedRun {
 		g, ok = t.d.lookup(task.Workflow)
 	}
 	if ok {
-		limit, err := journal.NewLimit(g.Limit, t.rt.Mint, &task)
+		limit, err := journal.NewLimit(g.Limit, nil, t.rt.Mint, &task)
 		if err != nil {
 			s.reject(task, err)
 			return nil

@@ -41,6 +41,8 @@ const (
 	limitRequested  = "limit.requested"
 	limitDecided    = "limit.decided"
 	limitReleased   = "limit.released"
+	limitSet        = "limit.set"
+	limitBlocked    = "limit.blocked"
 	stepIntent      = "step.intent"
 	stepDone        = "step.done"
 	stepLate        = "step.late"
@@ -166,7 +168,40 @@ type limitData struct {
 	Holder      string `json:"holder"`
 	Log         string `json:"log"`
 	Per         int64  `json:"per_ms"`
-	Rate        int64  `json:"rate"`
+	// Quota is the quota of the tenant; see quotaData.
+	Quota json.RawMessage `json:"quota"`
+	Rate  int64           `json:"rate"`
+}
+
+// quotaData is the quota of a tenant for its runs.
+type quotaData struct {
+	Daily    int64  `json:"daily"`
+	Log      string `json:"log"`
+	Opened   int64  `json:"opened"`
+	OpenedOn int64  `json:"opened_on"`
+	Setting  uint64 `json:"setting"`
+}
+
+// quota returns the quota of a limit, and whether it is the limit itself.
+func (l *limitData) quota() (q quotaData, itself bool) {
+	if len(l.Quota) == 0 {
+		return q, false
+	}
+	_ = json.Unmarshal(l.Quota, &q) // its schema holds
+	return q, q.Log == l.Log
+}
+
+type setData struct {
+	Limit json.RawMessage `json:"limit"`
+	Open  int64           `json:"open"`
+}
+
+type blockedData struct {
+	Open  int64  `json:"open"`
+	Path  string `json:"path"`
+	Quota uint64 `json:"quota"`
+	Run   string `json:"run"`
+	Until int64  `json:"until"`
 }
 
 type requestedData struct {
@@ -208,10 +243,12 @@ type deliveredData struct {
 }
 
 type decidedData struct {
-	Open     int64  `json:"open"`
-	Rejected string `json:"rejected"`
-	Run      string `json:"run"`
-	Session  string `json:"session"`
+	Next     *requestedData `json:"next"` // of a run.granted
+	Open     int64          `json:"open"`
+	Path     string         `json:"path"`
+	Rejected string         `json:"rejected"`
+	Run      string         `json:"run"`
+	Session  string         `json:"session"`
 }
 
 type startData struct {

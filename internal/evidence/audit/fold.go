@@ -87,6 +87,8 @@ var eventKinds = []eventKind{
 	{limitRequested, take(requested), nil},
 	{limitDecided, take(decided), nil},
 	{limitReleased, take(freed), nil},
+	{limitSet, take(quotaSet), nil},
+	{limitBlocked, take(blocked), nil},
 	{stepIntent, take((*folding).intent), []string{"intent"}},
 	{stepLate, take((*folding).late), []string{"late"}},
 	{stepDone, take((*folding).done), []string{

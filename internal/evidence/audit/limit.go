@@ -9,6 +9,10 @@ import (
 // limitLog is the state of the log of a key.
 type limitLog struct {
 	limit   limitData // of the newest request
+	quota   quotaData // if it is that of a quota
+	day     int64     // of begun
+	begun   int64     // grants of the quota on the day
+	blocked []blockedData
 	waiting []requestedData
 	holders []string
 	starts  []int64
@@ -25,7 +29,21 @@ type limitMark struct {
 	limit        string
 }
 
-func (l *limitLog) open() int { return len(l.waiting) + len(l.holders) }
+func (l *limitLog) open() int { return len(l.waiting) + len(l.holders) + len(l.blocked) }
+
+// set replaces the limit, unless it is an older setting of a quota.
+func (l *limitLog) set(raw json.RawMessage) (to limitData, ok bool) {
+	if json.Unmarshal(raw, &to) != nil {
+		return to, false
+	}
+	if q, _ := to.quota(); q.Setting >= l.quota.Setting {
+		l.limit, l.quota = to, q
+		if q.Log != to.Log {
+			l.quota = quotaData{}
+		}
+	}
+	return to, true
+}
 
 func (l *limitLog) waits(run string) int {
 	return slices.IndexFunc(l.waiting, func(r requestedData) bool { return r.Run == run })
@@ -46,7 +64,8 @@ func markLimit(f *folding, kind, run, session, limit string) {
 func requested(f *folding, e *event, d requestedData) {
 	l := limitsOf(f)
 	f.a.check(Limits, l.waits(d.Run) < 0 && !slices.Contains(l.holders, d.Run), f.says(d.Run, "a request of a run that neither waits nor holds", "it again"))
-	ok := json.Unmarshal(d.Limit, &l.limit) == nil && l.limit.Log == f.l.id
+	to, ok := l.set(d.Limit)
+	ok = ok && to.Log == f.l.id
 	f.a.check(Limits, ok, f.says(d.Run, "a limit of this log", clip(string(d.Limit), 60)))
 	at := slices.IndexFunc(l.waiting, func(r requestedData) bool { return r.Priority < d.Priority })
 	if at < 0 {
@@ -65,6 +84,10 @@ func counts(f *folding, run string, l *limitLog, open int64) {
 
 func decided(f *folding, e *event, d decidedData) {
 	l := limitsOf(f)
+	if d.Path != "" {
+		unblocks(f, e, l, &d)
+		return
+	}
 	at := l.waits(d.Run)
 	f.a.check(Limits, at >= 0 && l.waiting[max(at, 0)].Session == d.Session, f.says(d.Run, "a decision about a run that waits", "another one"))
 	if at < 0 {
@@ -91,7 +114,11 @@ func grants(f *folding, e *event, r *requestedData, l *limitLog) {
 	if n := len(l.starts); rate > 0 && n >= rate {
 		f.a.check(Limits, l.starts[n-rate]+l.limit.Per <= e.time, f.says(r.Run, fmt.Sprintf("at most %d grants within %d ms", rate, l.limit.Per), "one more"))
 	}
-	if own.Concurrency > 0 {
+	_, itself := own.quota()
+	if itself {
+		l.begins(f, e, r.Run)
+	}
+	if own.Concurrency > 0 || itself {
 		l.holders = append(l.holders, r.Run)
 	}
 	if rate > 0 {
@@ -120,10 +147,17 @@ func granted(f *folding, e *event, d decidedData) {
 		return
 	}
 	f.a.check(Limits, g.limit != nil && !g.granted, f.says(d.Run, "run.granted once, of a run with a limit", "it"))
-	if g.limit != nil {
-		g.granted = true
-		markLimit(f, e.kind, d.Run, g.limit.Log, "")
+	if g.limit == nil {
+		return
 	}
+	q, itself := g.limit.quota()
+	log, more := g.limit.Log, q.Log != "" && !itself && !g.keyed
+	if g.keyed {
+		log = q.Log
+	}
+	f.a.check(Limits, more == (d.Next != nil), f.says(d.Run, "the request of the quota after the grant of the key alone", "another one"))
+	g.granted, g.keyed = !more, true
+	markLimit(f, e.kind, d.Run, log, "")
 }
 
 // limited notes the limit of a submitted run.
@@ -139,16 +173,20 @@ func (g *runState) limited(f *folding, raw json.RawMessage) {
 
 // finishLimits compares the logs of keys with the homes of the runs.
 func finishLimits(a *audit) {
-	given := map[key]bool{}
+	type grant struct {
+		of       key
+		log, run string
+	}
+	given := map[grant]bool{}
 	for _, m := range a.limits {
 		if m.kind == limitDecided && m.limit == "" {
-			given[key{m.log.tenant, m.run}] = true
+			given[grant{key{m.log.tenant, m.session}, m.log.id, m.run}] = true
 		}
 	}
 	for _, m := range a.limits {
 		if m.kind == runGranted {
 			from := a.logs[key{m.log.tenant, m.session}]
-			a.check(Limits, given[key{m.log.tenant, m.run}] || from == nil || a.incomplete(from), func() Violation {
+			a.check(Limits, given[grant{key{m.log.tenant, m.log.id}, m.session, m.run}] || from == nil || a.incomplete(from), func() Violation {
 				return m.log.says(m.seq, m.run, "a limit.decided of it in "+m.session, "none")
 			})
 			continue
@@ -163,7 +201,7 @@ func finishLimits(a *audit) {
 		}
 		switch m.kind {
 		case limitRequested:
-			a.check(Limits, g.limitText == m.limit, func() Violation {
+			a.check(Limits, g.limitText == m.limit || g.asksQuota(m), func() Violation {
 				return m.log.says(m.seq, m.run, "the limit of its run.submitted", clip(m.limit, 80))
 			})
 		case limitReleased:

@@ -101,6 +101,7 @@ type runState struct {
 	resumes   resumption          // the run that it continues
 	limit     *limitData          // that it was submitted with
 	limitText string              // its JSON
+	keyed     bool                // granted by the limit of its key
 	granted   bool                // by that limit
 	startedBy *starterData        // the run that started it
 	standing  map[string]outcome  // of branches of such runs, by their sessions

@@ -52,7 +52,7 @@ func (f *folding) received(e *event, d receivedData) {
 		}
 	}
 	switch d.Kind {
-	case "approve", "reject", "respond", "timer":
+	case "approve", "reject", "respond", "timer", "opened":
 		f.a.check(Waits, r.asks(&d, e.time), f.says(d.Run, "a question at step "+d.Path+" that is open and takes this answer", d.Kind+" "+d.By))
 		f.answered(r, &d)
 	}
@@ -130,7 +130,7 @@ func (w wait) came(inbox []receivedData) bool {
 	for i := range inbox {
 		v := &inbox[i]
 		switch v.Kind {
-		case "approve", "reject", "respond", "timer", "event":
+		case "approve", "reject", "respond", "timer", "event", "opened":
 			if v.Path == w.Path {
 				return true
 			}
@@ -167,6 +167,10 @@ func (r *logRun) asks(d *receivedData, now int64) bool {
 			if w.Kind != "response" {
 				return false
 			}
+		case "opened":
+			if w.Kind != "quota" {
+				return false
+			}
 		case "timer":
 			if w.Due == 0 || now < w.Due {
 				return false
@@ -181,7 +185,15 @@ func (r *logRun) took(d *doneData) {
 	if len(r.inbox) > 0 {
 		r.inbox = slices.DeleteFunc(r.inbox, func(v receivedData) bool {
 			return v.Kind == "message" && v.N <= d.Inbox || v.Kind != "message" && v.Path == d.Path ||
+				ofQuota(v.Path, d.Path) ||
 				d.Kind == "result" && v.Ended != nil && v.Ended.Run == d.Name
 		})
 	}
+}
+
+// ofQuota reports whether a wait at a path was for the quota of the tenant, by the model call
+// at another path.
+func ofQuota(path, call string) bool {
+	parent, _, _ := cutLast(path, ".")
+	return parent == call+".quota"
 }

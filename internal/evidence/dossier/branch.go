@@ -130,6 +130,8 @@ func asked(w journal.Wait) string {
 		return due(w)
 	case run.WaitMessage:
 		text = "for a message"
+	case run.WaitQuota:
+		text = "for the quota"
 	case run.WaitBranches:
 		text = "for " + excerpt.Counted(len(w.Branches), "branch")
 		if w.Need > 0 && w.Need < len(w.Branches) {
@@ -194,6 +196,8 @@ func (t *timeline) received(e journal.Fact, p journal.SignalReceived) {
 		if question != "" {
 			decide(s, "nobody answered in time")
 		}
+	case journal.Opened:
+		s = t.line(e, "timer", "operator", "the quota that step "+string(p.Path)+" waits for was set")
 	case journal.Outcome:
 		if p.Ended == nil {
 			return

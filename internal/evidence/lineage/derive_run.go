@@ -241,6 +241,8 @@ func fillReceived(r *messages.Record, v journal.SignalReceived) {
 		r.Summary = author + verb + quote(v.Text, MaxSummary-len(author)-len(verb))
 	case journal.Timer:
 		r.Kind, r.Summary = messages.KindDue, "the time of step "+string(v.Path)+" has come"
+	case journal.Opened:
+		r.Kind, r.Summary = messages.KindDue, "the quota that step "+string(v.Path)+" waits for was set"
 	case journal.Report:
 		r.Kind = messages.KindReported
 		if b := v.Branch; b != nil {

@@ -142,6 +142,12 @@ func Doing(s *messages.LiveStep, now time.Time) string {
 // limitText names the limit that a run waits for, and the runs before it.
 func limitText(l *messages.LiveLimit) string {
 	text := "for the limit of its workflow, " + l.Limit
+	if l.Quota {
+		text = fmt.Sprintf("for the quota of its tenant, %s (%d have begun today)", l.Limit, l.Begun)
+		if l.Opens > 0 {
+			text += fmt.Sprintf("; it opens at %s, or with \"rath quota open\"", time.UnixMilli(l.Opens).UTC().Format("2006-01-02 15:04 MST"))
+		}
+	}
 	list := func(ids []run.ID, n int) string {
 		var names []string
 		for _, id := range ids {

@@ -23,6 +23,7 @@ type Top struct {
 	Runs    map[run.State]int     `json:"runs"`
 	More    bool                  `json:"more,omitempty"`
 	Untaken uint64                `json:"untaken"`
+	Quota   *messages.Quota       `json:"quota,omitempty"` // of the tenant, if it has one
 	Pools   []TopPool             `json:"pools"`
 	Nodes   []messages.Node       `json:"nodes"`
 	Streams []messages.StreamFill `json:"streams"` // that every run needs
@@ -190,6 +191,9 @@ func WriteTop(w *term.Writer, t *Top) {
 	}
 	line("runs", fmt.Sprintf("%d running, %d queued, %d waiting, %d in review%s; %s untaken",
 		t.Runs[run.Running], t.Runs[run.Queued], t.Runs[run.Waiting], t.Runs[run.NeedsReview], more, Counted(int64(t.Untaken), "task")))
+	if t.Quota != nil {
+		line("quota", QuotaText(t.Quota))
+	}
 	for _, text := range roomText(t.Streams) {
 		line("streams", text)
 	}

@@ -37,6 +37,8 @@ func (c *Conn) ServeControl(ctx context.Context, apply func(ctx context.Context,
 			return imports.answer(ctx, of)
 		} else if ok && strings.HasPrefix(of.Verb, "lineage.") {
 			return c.controls.controlRepair(ctx, of)
+		} else if ok && strings.HasPrefix(of.Verb, "quota.") {
+			return wire.AnswerOf(unanswered(ctx, c.controls.controlQuota(ctx, of, m.Data, apply)))
 		} else if ok && strings.HasPrefix(of.Verb, "memory.") {
 			return wire.AnswerOf(unanswered(ctx, c.controls.controlMemory(ctx, of, m.Data, memories)))
 		}

@@ -17,6 +17,6 @@
 // The package holds no workflow logic and decides nothing about which writer may write.
 //
 // Files, the lowest first: connect, delta, nodes, query_handlers, files, import,
-// control, tool, tenantstore, bound, memory, notes, known, deadletters, ask, rerun, live,
+// control, tool, tenantstore, bound, memory, notes, known, deadletters, ask, rerun, quota, live,
 // query, repair.
 package api

@@ -162,16 +162,19 @@ func (a answerer) stands(ctx context.Context, t session.Tenant, out *messages.Li
 // limit returns the state of the limit that a run waits for, nil if it cannot be read or has
 // just let the run begin.
 func (a answerer) limit(ctx context.Context, k session.Key, id run.ID) *messages.LiveLimit {
-	log := a.c.Logs.Log()
-	w, err := journal.LoadStateMachine(ctx, log, journal.NewValues(log), k, "")
-	if err != nil || w.RunState().Limits() == nil {
+	l, err := limits(ctx, a.c.Logs.Log(), k)
+	if err != nil || l == nil {
 		return nil
 	}
-	l := w.RunState().Limits()
 	holders, before := l.Before(id)
-	return &messages.LiveLimit{
+	out := &messages.LiveLimit{
 		Limit: l.Limit.String(), Holders: holders[:min(len(holders), messages.MaxLiveLimit)], Ahead: len(before), Before: before[:min(len(before), messages.MaxLiveLimit)],
 	}
+	if l.IsQuota() {
+		out.Quota, out.Begun = true, l.BegunOn(journal.DayOf(time.Now()))
+		out.Opens = l.Opens()
+	}
+	return out
 }
 
 // holder asks the incarnation that executes a run.

@@ -82,6 +82,7 @@ func (a answerer) verbs() []verb {
 		{messages.QueryMemory, a.memory},
 		{messages.QueryNote, a.note},
 		{messages.QueryRecall, a.recall},
+		{messages.QueryQuota, a.quota},
 	}
 }
 

@@ -18,6 +18,8 @@ type Dispatch struct {
 	streams     *streams.Streams
 	logs        *eventlog.Logs
 	projections *project.Projections
+	// Quotas are the quotas of all tenants.
+	Quotas *Quotas
 	// Registry has the offers of the nodes, and Delivery brings work to incarnations.
 	Registry *Registry
 	Delivery *Delivery
@@ -32,9 +34,11 @@ type Dispatch struct {
 
 // NewDispatch returns the dispatch of runs whose logs are l in s, with the results in p.
 func NewDispatch(s *streams.Streams, l *eventlog.Logs, p *project.Projections) *Dispatch {
-	return &Dispatch{
+	c := &Dispatch{
 		conn: s.Conn, messages: s.Messages, streams: s, logs: l, projections: p,
 		Registry: &Registry{s.Messages, s}, Delivery: &Delivery{s.Conn},
 		relays: map[uint32]*dispatcher{},
 	}
+	c.Quotas = newQuotas(c.Ledgers(), c.listQuotas, l.Minter())
+	return c
 }

@@ -5,7 +5,7 @@
 // Package schedule, which has no connection, decides which run is next. The log's
 // compare-and-set decides who may write.
 //
-// Files, the lowest first: dispatch, registry, ledgers, relay_options, relay_membership, relay_strangers, deliver, death, host, bound,
+// Files, the lowest first: dispatch, registry, ledgers, quota, relay_options, relay_membership, relay_strangers, deliver, death, host, bound,
 // dispatcher, relay_state, relay, openset, pull, credit, intake, refusal, admit, standing,
 // open_sessions, waiting_runs.
 package dispatch

@@ -205,8 +205,12 @@ func (i *intake) claimOrQueue(ctx context.Context, t *journal.Task) (accept func
 		limit = i.Limit(t.Workflow)
 	}
 	if here || len(found) > 0 {
+		quota, err := i.c.Quotas.Limit(ctx, t.Session.Tenant)
+		if err != nil {
+			return nil, err
+		}
 		var malformed error
-		if t.Limit, malformed = journal.NewLimit(limit, i.c.logs.Minter(), t); malformed != nil {
+		if t.Limit, malformed = journal.NewLimit(limit, quota, i.c.logs.Minter(), t); malformed != nil {
 			return nil, malformed
 		}
 	}

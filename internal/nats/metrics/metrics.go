@@ -32,6 +32,7 @@ type Metrics struct {
 	tokens   *prometheus.CounterVec
 	cost     prometheus.Counter
 	late     prometheus.Counter
+	blocked  prometheus.Counter
 	commits  prometheus.Histogram
 	failures *prometheus.CounterVec
 
@@ -45,7 +46,7 @@ func New(version string) *Metrics {
 	vec := map[string]**prometheus.CounterVec{
 		runsEnded: &m.ended, steps: &m.steps, modelRequests: &m.requests, modelTokens: &m.tokens, commitFailures: &m.failures,
 	}
-	counter := map[string]*prometheus.Counter{modelCost: &m.cost, lateOutcomes: &m.late}
+	counter := map[string]*prometheus.Counter{modelCost: &m.cost, lateOutcomes: &m.late, quotaBlocked: &m.blocked}
 	for _, d := range Series() {
 		switch to, one := vec[d.Name], counter[d.Name]; {
 		case to != nil:
@@ -101,6 +102,9 @@ func (m *Metrics) Appended(c commitlog.Commit, took time.Duration, err error) {
 		case journal.KindStepCompleted, journal.KindEnded:
 		case journal.KindLate:
 			m.late.Inc()
+			continue
+		case journal.KindLimitBlocked:
+			m.blocked.Inc()
 			continue
 		default:
 			continue

@@ -49,6 +49,7 @@ const (
 	deadLetters     = "rath_dead_letters_total"
 	leaked          = "rath_leaked_goroutines"
 	lateOutcomes    = "rath_late_outcomes_total"
+	quotaBlocked    = "rath_quota_blocked_total"
 )
 
 // Series are all the series, in the order of docs/metrics.md.
@@ -75,6 +76,7 @@ func Series() []Desc {
 		{deadLetters, Counter, nil, "Tasks stored by this process as dead letters."},
 		{leaked, Gauge, nil, "Functions of workflows of this process that were given up and have not returned. Past 64 the node drains."},
 		{lateOutcomes, Counter, nil, "Outcomes of calls that came after their attempt or run, recorded by this process as step.late."},
+		{quotaBlocked, Counter, nil, "Model calls that began to wait for the quota of their tenant, recorded by this process."},
 	}
 }
 

@@ -42,17 +42,28 @@ func NoLetter(at uint64) error {
 // for each retry of the letter. The error is run.ErrState for a task that would be refused
 // for the same reason.
 func (c *Requests) RetryDeadLetter(ctx context.Context, t session.Tenant, at uint64, d messages.Control) (run.ID, error) {
-	note, err := c.controlLetter(ctx, t, at, messages.VerbRetry, d)
+	note, err := controlLetter(ctx, c, t, at, messages.VerbRetry, d)
 	return run.ID(note), err
 }
 
 // DropDeadLetter marks a dead letter as dropped: no action is needed.
 func (c *Requests) DropDeadLetter(ctx context.Context, t session.Tenant, at uint64, d messages.Control) error {
-	_, err := c.controlLetter(ctx, t, at, messages.VerbDrop, d)
+	_, err := controlLetter(ctx, c, t, at, messages.VerbDrop, d)
 	return err
 }
 
-func (c *Requests) controlLetter(ctx context.Context, t session.Tenant, at uint64, verb string, b messages.Control) (note string, err error) {
+func controlLetter(ctx context.Context, c *Requests, t session.Tenant, at uint64, verb string, b messages.Control) (note string, err error) {
+	return controlAt(ctx, c, t, func(user string) string { return messages.LetterSubject(t, user, at, verb) }, b)
+}
+
+// Quota requests a change of the quota of a tenant; see messages.QuotaSubject.
+func (c *Requests) Quota(ctx context.Context, t session.Tenant, verb string, b messages.Control) error {
+	_, err := controlAt(ctx, c, t, func(user string) string { return messages.QuotaSubject(t, user, verb) }, b)
+	return err
+}
+
+// controlAt sends a request of control to the subject of a user.
+func controlAt(ctx context.Context, c *Requests, t session.Tenant, subject func(user string) string, b messages.Control) (note string, err error) {
 	b.By = claimOf(b.By, c.via)
 	body, err := messages.Encode(b)
 	if err != nil {
@@ -63,6 +74,6 @@ func (c *Requests) controlLetter(ctx context.Context, t session.Tenant, at uint6
 		return "", err
 	}
 	return answered(ctx, func(ctx context.Context) ([]byte, error) {
-		return c.conn.Ask(ctx, messages.LetterSubject(t, user, at, verb), body)
+		return c.conn.Ask(ctx, subject(user), body)
 	})
 }

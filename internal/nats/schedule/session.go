@@ -141,7 +141,9 @@ func (s *openSession) fold(k session.Key, f *journal.Fact) (ended *openRun) {
 			r.Revision = f.Revision
 		}
 	case journal.Granted:
-		r.Held = false
+		if r.Held = v.Next != nil; r.Held {
+			r.Limit = v.Next.Limit.Log
+		}
 	case journal.Review:
 		r.Expires = v.Expires
 	case journal.Rebudgeted:

@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/follow"
 	"github.com/rathcluster/rath/internal/evidence/view"
 	"github.com/rathcluster/rath/internal/platform/term"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
 
@@ -128,6 +129,13 @@ func readTop(ctx context.Context, s *app.System, after string, began time.Time) 
 	open, err := s.Runs.List(ctx, &client.RunsOptions{States: []run.State{run.Queued, run.Running, run.Waiting, run.NeedsReview}, Limit: topRuns})
 	if err != nil {
 		return after, t, err
+	}
+	q, err := s.Fleet.Quota(ctx)
+	if err != nil {
+		return after, t, err
+	}
+	if q.QuotaAmounts != (messages.QuotaAmounts{}) {
+		t.Quota = &q
 	}
 	t.More = len(open) == topRuns
 	for i := range open {

@@ -2,5 +2,5 @@
 // quarantines, budgets, streams, load, and this installation.
 //
 // Files, the lowest first: completion, provision, config, doctor, doctor_nodes, quarantine, permissions,
-// bench, deadletters, pod, key, token, tools, version, nodes, rebudget, repair, drain, node.
+// bench, deadletters, pod, key, quota, token, tools, version, nodes, rebudget, repair, drain, node.
 package operate

@@ -113,6 +113,56 @@ func holds(ctx context.Context, s session.Session, prompt string) (session.Sessi
 	return s.With(session.UserText(prompt)), err
 }
 
+// listens awaits the two events of its task in the iterations of a loop: each once, and in
+// their order.
+func listens(ctx context.Context, s session.Session, prompt string) (session.Session, error) {
+	var got struct{ N int }
+	return flow.Loop(ctx, "events", s.With(session.UserText(prompt)), &got, func(ctx context.Context, s session.Session) (session.Session, bool, error) {
+		e, err := flow.AwaitEvent(ctx, eventName, prompt, nil)
+		if err != nil {
+			return s, false, err
+		}
+		before := got.N
+		if err := e.Decode(&got.N); err != nil || got.N != before+1 {
+			return s, false, fmt.Errorf("event %d came as %s: %w", before+1, e.Value, err)
+		}
+		return s, got.N < 2, nil
+	})
+}
+
+// eventName is the name of the events that clients publish for the workflow "listens".
+const eventName = "load.came"
+
+// send publishes the events of a task, the first one twice. It goes on after the end of the
+// load: nobody else sends them, and the run waits.
+func (l *clients) send(ctx context.Context, t *task) {
+	ctx = context.WithoutCancel(ctx)
+	l.mu.Lock()
+	arrived := l.arrived[t.ID]
+	l.mu.Unlock()
+	for _, n := range []int{1, 1, 2} {
+		l.linger(ctx, time.Second)
+		body := map[string]any{"id": fmt.Sprint(t.ID, "/", n), "event": eventName, "key": t.Prompt, "value": n}
+		for sent := false; !sent; {
+			start := time.Now()
+			err := l.ask(ctx, question{kind: "publish", send: func(ctx context.Context) error {
+				_, err := l.request(ctx, "rath.ctl.default.anonymous.event.publish", body)
+				return err
+			}})
+			l.write("publish", start, map[string]any{"run": t.ID, "event": n}, err)
+			if sent = err == nil; sent {
+				l.did("publish")
+				break
+			}
+			select {
+			case <-arrived: // it was cancelled
+				return
+			case <-time.After(500 * time.Millisecond):
+			}
+		}
+	}
+}
+
 const notThere = "nobody is at home"
 
 // fails works, and then fails unless it goes on for a failed run.

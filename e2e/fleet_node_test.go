@@ -189,6 +189,7 @@ func fleetNode() error {
 		}),
 		prompted("books", books),
 		prompted("holds", holds),
+		prompted("listens", listens),
 		prompted("fails", func(ctx context.Context, s session.Session, prompt string) (session.Session, error) {
 			return fails(ctx, worker, s, prompt)
 		}),

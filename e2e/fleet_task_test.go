@@ -100,6 +100,7 @@ var (
 		{2, "books", "fail"},
 		{2, "books", "wait"},
 		{1, "holds", "once"},
+		{2, "listens", "twice"},
 		{2, "fails", "plain"},
 		{4, "turns", "plain"},
 	}
@@ -273,7 +274,7 @@ func chunksOf(workflow, prompt string) string {
 		return short
 	case workflow == "starts":
 		return short + " user user"
-	case workflow == "books", workflow == "holds":
+	case workflow == "books", workflow == "holds", workflow == "listens":
 		return "user"
 	case workflow == "ask":
 		return short + " user user " + short

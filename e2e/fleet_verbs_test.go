@@ -37,6 +37,9 @@ func (l *clients) one(ctx context.Context, t *task) {
 	case deedRebudget:
 		l.rebudget(ctx, t)
 	}
+	if t.Workflow == "listens" {
+		l.send(ctx, t)
+	}
 	l.mu.Lock()
 	arrived := l.arrived[t.ID]
 	l.mu.Unlock()

@@ -177,6 +177,9 @@ func decideLimit(w *StateMachine, s *LimitSignal, now time.Time) error {
 		if l.blocks(v.Run, v.Path) >= 0 || v.Until <= ms {
 			return nil
 		}
+		if len(l.Blocked) >= maxLimited {
+			return fmt.Errorf("journal: %d calls wait for the quota of %s: %w", len(l.Blocked), w.key, session.ErrUnavailable)
+		}
 		l.fold(v, ms)
 		v.Due, v.Open = l.due(), l.open()
 		events = append(events, event(KindLimitBlocked, v))

@@ -10,10 +10,10 @@ import (
 
 // LimitState is the fold of the log of a key.
 type LimitState struct {
-	Blocked []LimitBlocked    `json:"blocked,omitempty"`
-	Begun   int64             `json:"begun,omitempty"` // the number of grants of the day
-	Day     int64             `json:"day,omitempty"`   // see DayOf
-	Limit   Limit             `json:"limit"`           // of the newest request
+	Blocked []*LimitBlocked   `json:"blocked,omitempty"` // never changed
+	Begun   int64             `json:"begun,omitempty"`   // the number of grants of the day
+	Day     int64             `json:"day,omitempty"`     // see DayOf
+	Limit   Limit             `json:"limit"`             // of the newest request
 	Holders []run.ID          `json:"holders,omitempty"`
 	Waiting []*LimitRequested `json:"waiting,omitempty"` // the next one first; never changed
 	Starts  []int64           `json:"starts,omitempty"`  // the newest, as many as the rate looks at
@@ -65,7 +65,7 @@ func (l *LimitState) fold(fact any, now int64) {
 		l.expire(now)
 	case LimitBlocked:
 		l.expire(now)
-		l.Blocked = append(l.Blocked, v)
+		l.Blocked = append(l.Blocked, &v)
 	case LimitDecided:
 		if v.Path != "" {
 			l.unblock(v.Run, v.Path)

@@ -137,7 +137,7 @@ func (l *LimitState) BegunOn(day int64) int64 {
 func (l *LimitState) IsQuota() bool { return l.Limit.isQuota() }
 
 func (l *LimitState) blocks(id run.ID, at run.Path) int {
-	return slices.IndexFunc(l.Blocked, func(b LimitBlocked) bool { return b.Run == id && b.Path == at })
+	return slices.IndexFunc(l.Blocked, func(b *LimitBlocked) bool { return b.Run == id && b.Path == at })
 }
 
 func (l *LimitState) unblock(id run.ID, at run.Path) {
@@ -148,7 +148,7 @@ func (l *LimitState) unblock(id run.ID, at run.Path) {
 
 // expire removes the blocked calls of former days: the timer of their waits has woken them.
 func (l *LimitState) expire(now int64) {
-	l.Blocked = slices.DeleteFunc(l.Blocked, func(b LimitBlocked) bool { return b.Until <= now })
+	l.Blocked = slices.DeleteFunc(l.Blocked, func(b *LimitBlocked) bool { return b.Until <= now })
 }
 
 // unblocked wakes a run whose model call the quota allows. A run that no longer waits there

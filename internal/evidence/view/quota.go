@@ -18,7 +18,10 @@ func QuotaText(q *messages.Quota) string {
 	}
 	var parts []string
 	add := func(used, most int64, text func(int64) string, unit string) {
-		if most > 0 {
+		switch {
+		case most == messages.MaxQuota: // the day is open
+			parts = append(parts, fmt.Sprintf("%s %s, without a limit today", text(used), unit))
+		case most > 0:
 			parts = append(parts, fmt.Sprintf("%s of %s %s", text(used), text(most), unit))
 		}
 	}

@@ -32,7 +32,7 @@ func Quota(a *app.App) *cobra.Command {
 // quotaOf is a command about the quota of a tenant.
 func quotaOf(a *app.App, use, short string, do func(ctx context.Context, s *app.System, cmd *cobra.Command) error) *cobra.Command {
 	return &cobra.Command{
-		Use: use + " [TENANT]", Short: short, Args: cobra.MaximumNArgs(1),
+		Use: use + " [TENANT]", Short: short, Args: app.AtMost(1, "one tenant"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				if err := session.ValidID("tenant", args[0]); err != nil {

@@ -86,7 +86,7 @@ store in ./.rath: through the node of "rath dev", or by opening the store.`,
   rath cluster tail -f`,
 			operate.Provision(a), operate.Key(a), operate.Nodes(a), operate.Tools(a), operate.DeadLetters(a), inspect.Tail(a),
 			operate.Quarantine(a), operate.Release(a), operate.Rebudget(a),
-			evidence.Prune(a), evidence.Import(a), evidence.Audit(a), operate.Repair(a), operate.Bench(a)), operate.Quota(a), operate.Token(a), operate.Node(a), operate.Router(a)}},
+			evidence.Prune(a), evidence.Import(a), evidence.Audit(a), operate.Repair(a), operate.Bench(a), operate.Quota(a)), operate.Token(a), operate.Node(a), operate.Router(a)}},
 		{"own", "This installation", []*cobra.Command{operate.Doctor(a), operate.Version(a)}},
 	} {
 		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})

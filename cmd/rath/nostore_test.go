@@ -18,8 +18,8 @@ func TestNoStore(t *testing.T) {
 		"answer", "answer r yes", "answer --where state=waiting yes", "cancel r", "cancel --where state=failed", "cluster audit", "cluster bench", "cluster dlq drop 1 --reason x",
 		"cluster dlq ls", "cluster dlq retry 1", "cluster dlq show 1", "cluster nodes drain b", "cluster nodes ls", "cluster nodes show b",
 		"cluster prune --older-than 1d --dry-run", "cluster quarantine r --reason x", "cluster repair", "cluster rebudget r --unlimited", "cluster release r --reason x",
-		"cluster tail", "cluster tools ls", "cluster tools withdraw x", "diff a b", "export r", "memory add m x", "memory export m", "memory find m x", "memory forget m memory://", "memory import m .", "memory ls",
-		"memory read m memory://user/x", "ps", "quota open", "quota remove", "quota set --runs 1", "quota show", "resume", "session fork r", "session merge a b", "session message r hi", "session replay r",
+		"cluster tail", "cluster tools ls", "cluster tools withdraw x", "diff a b", "event publish a b", "export r", "memory add m x", "memory export m", "memory find m x", "memory forget m memory://", "memory import m .", "memory ls",
+		"memory read m memory://user/x", "ps", "cluster quota open", "cluster quota remove", "cluster quota set --runs 1", "cluster quota show", "resume", "session fork r", "session merge a b", "session message r hi", "session replay r",
 		"session rerun r", "session rewind r:1", "show r", "show r --steps", "show r --tree", "token create --user ana --role client", "token ls", "token revoke x", "top", "apply r", "why r", "why --impact r", "cluster prune --blobs",
 		"workspace get r f", "workspace ls r", "workspace merge a b", "workflows ls", "workflows show w",
 	}

@@ -15,7 +15,7 @@ import (
 // crowd is a workflow that starts itself three times with one key and once with another one.
 func crowd(ctx context.Context, s session.Session) (session.Session, error) {
 	if i, _ := flow.RunInfo(ctx); i.Input != nil {
-		return s.With(session.AssistantText("done")), flow.Sleep(ctx, time.Millisecond)
+		return s.With(session.AssistantText("done")), flow.Sleep(ctx, time.Second)
 	}
 	var all []flow.Started
 	for n, key := range []string{"acme", "acme", "acme", "globex"} {
@@ -24,6 +24,9 @@ func crowd(ctx context.Context, s session.Session) (session.Session, error) {
 			return s, err
 		}
 		all = append(all, one)
+		if err := flow.Sleep(ctx, time.Millisecond); err != nil { // the requests come one after the other
+			return s, err
+		}
 	}
 	for _, one := range all {
 		if end, err := one.Result(ctx, 0); err != nil || end.Err != nil {
@@ -42,7 +45,7 @@ func TestRecordedLimits(t *testing.T) {
 		},
 		ends: run.Succeeded, runs: 5,
 		forgeries: []forgery{
-			{`"kind":"limit.released","schema":1,"time":946684800001},{`, `"kind":"vendor.note","schema":1,"time":946684800001},{`, "at most 1 runs that hold a grant, found 2"},
+			{`"kind":"limit.released","schema":1,"time":946684801000},{`, `"kind":"vendor.note","schema":1,"time":946684801000},{`, "at most 1 runs that hold a grant, found 2"},
 			{`"kind":"limit.decided","schema":1,"time":946688400000`, `"kind":"limit.decided","schema":1,"time":946688399999`, "at most 2 grants within 3600000 ms"},
 			{`"open":2,"run":"one-2","session":"880203da755938597c61-1-0"`, `"open":2,"run":"one-1","session":"5f1fa0f3c7571efe0d58-1-0"`, "the run with the highest priority to go first"},
 			{`"open":3,"priority":2,"run":"one-2"`, `"open":3,"priority":2,"run":"ghost"`, "run ghost: want run.submitted of it"},

@@ -145,7 +145,7 @@ func limitText(l *messages.LiveLimit) string {
 	if l.Quota {
 		text = fmt.Sprintf("for the quota of its tenant, %s (%d have begun today)", l.Limit, l.Begun)
 		if l.Opens > 0 {
-			text += fmt.Sprintf("; it opens at %s, or with \"rath quota open\"", time.UnixMilli(l.Opens).UTC().Format("2006-01-02 15:04 MST"))
+			text += fmt.Sprintf("; it opens at %s, or with \"rath cluster quota open\"", time.UnixMilli(l.Opens).UTC().Format("2006-01-02 15:04 MST"))
 		}
 	}
 	list := func(ids []run.ID, n int) string {

@@ -261,7 +261,7 @@ func (q *Quotas) Begin(ctx context.Context, t session.Tenant) (*journal.Wait, er
 	default:
 		return nil, nil
 	}
-	w.Title += fmt.Sprintf(`; "rath quota open %s" opens the day`, t)
+	w.Title += fmt.Sprintf(`; "rath cluster quota open %s" opens the day`, t)
 	return w, nil
 }
 

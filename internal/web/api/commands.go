@@ -13,7 +13,7 @@ type Command struct {
 const (
 	local    = "it works on files or processes of the caller's machine"
 	store    = "it appends to the logs of the store itself, which nodes alone do for others"
-	operator = "it works on the streams or the accounts, with the credentials of an operator"
+	operator = "it works on the streams, the accounts or the quotas, with the credentials of an operator"
 	helps    = "it explains or configures the command line"
 )
 
@@ -39,6 +39,9 @@ var without = []Command{
 	{Name: "cluster prune", Reason: operator},
 	{Name: "cluster audit", Reason: operator},
 	{Name: "cluster bench", Reason: operator},
+	{Name: "cluster quota set", Reason: operator},
+	{Name: "cluster quota open", Reason: operator},
+	{Name: "cluster quota remove", Reason: operator},
 	{Name: "cluster tools withdraw", Reason: "only a program with tools, over NATS, announces and withdraws them"},
 	{Name: "node", Reason: local},
 	{Name: "router", Reason: local},

@@ -74,7 +74,7 @@ func (a *API) table() []route {
 		act(post, "/dead-letters/{letter}/drop", messages.VerbLetterDrop, "Drop a rejected task", "control.v1", "answer.v1", dropLetter).serves("cluster dlq drop"),
 
 		get("/nodes", "List the nodes, and the usage of the streams", "nodes.v1", asks(messages.QueryNodes)).serves("cluster nodes ls", "doctor"),
-		get("/quota", "Read the quota of the tenant and its usage on the current UTC day", messages.Quota{}, asks(messages.QueryQuota)).serves("quota show"),
+		get("/quota", "Read the quota of the tenant and its usage on the current UTC day", messages.Quota{}, asks(messages.QueryQuota)).serves("cluster quota show"),
 		get("/nodes/{node}", "Show a node", "node.v1", showNode).serves("cluster nodes show"),
 		act(post, "/nodes/{node}/drain", messages.VerbNodeDrain, "Drain a node that no other tenant uses", nil, "answer.v1", drain).serves("cluster nodes drain"),
 		get("/lineage", "List the lineage of the tenant", "lineage.v1", listLineage).takes("after", "limit").serves("cluster tail"),

@@ -19,9 +19,9 @@ func Quota(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "quota",
 		Short: "Set, show and open the quota of a tenant for each UTC day",
-		Example: `  rath quota set acme --runs 1000 --usd 50
-  rath quota show acme
-  rath quota open acme --usd 20`,
+		Example: `  rath cluster quota set acme --runs 1000 --usd 50
+  rath cluster quota show acme
+  rath cluster quota open acme --usd 20`,
 		Args: app.NoSubcommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -49,8 +49,8 @@ func quotaShow(a *app.App) *cobra.Command {
 	cmd := quotaOf(a, "show", "Show the quota of a tenant and its usage today", func(ctx context.Context, s *app.System, _ *cobra.Command) error {
 		return showQuota(ctx, a, s)
 	})
-	cmd.Example = `  rath quota show acme
-  rath quota show acme --format json`
+	cmd.Example = `  rath cluster quota show acme
+  rath cluster quota show acme --format json`
 	return cmd
 }
 
@@ -89,7 +89,7 @@ func (f *quotaFlags) read(cmd *cobra.Command) (*messages.QuotaAmounts, error) {
 			"runs": float64(f.amounts.Runs), "tokens": float64(f.amounts.Tokens), "usd": f.usd * 1e6, "concurrency": float64(f.amounts.Concurrency),
 		}[name]
 		if !(n >= 1 && n <= messages.MaxQuota) {
-			return nil, fmt.Errorf("--%s %s: want a positive amount, of at most %d (micro-USD for --usd); \"rath quota remove\" lifts the quota", name, flag.Value, int64(messages.MaxQuota))
+			return nil, fmt.Errorf("--%s %s: want a positive amount, of at most %d (micro-USD for --usd); \"rath cluster quota remove\" lifts the quota", name, flag.Value, int64(messages.MaxQuota))
 		}
 	}
 	f.amounts.MicroUSD = int64(f.usd*1e6 + 0.5)
@@ -113,19 +113,21 @@ func quotaSet(a *app.App) *cobra.Command {
 		return showQuota(ctx, a, s)
 	})
 	cmd.Long = `Sets amounts of the quota of a tenant; amounts without a flag stay as they are.
---runs, --tokens and --usd are for each UTC day, and --concurrency is the maximum
-number of runs that have begun and not ended. Branches do not count as runs.
+--runs, --tokens and --usd are for each UTC day, and --concurrency is the
+maximum number of runs that have begun and not ended. Branches do not count as
+runs.
 
-A run above the quota waits in its session until the day, the end of a run or the
-operator lets it begin. Once the tokens or the money of the day are used, a run
-waits with its next model call, without a slot. Calls in flight end: a tenant
-exceeds its quota by at most one call of each branch. Runs that have begun stay.
+A run above the quota waits in its session until the day, the end of a run or
+the operator lets it begin. Once the tokens or the money of the day are used, a
+run waits with its next model call, without a slot. Calls in flight end: a
+tenant exceeds its quota by at most one call of each branch. Runs that have
+begun stay.
 
 The first quota of a tenant takes effect within five seconds, and does not count
 earlier runs. Later settings take effect at once. It takes the operator's
 credentials on a server.`
-	cmd.Example = `  rath quota set acme --runs 1000 --concurrency 20
-  rath quota set acme --tokens 5000000 --usd 50 --reason "contract of May"`
+	cmd.Example = `  rath cluster quota set acme --runs 1000 --concurrency 20
+  rath cluster quota set acme --tokens 5000000 --usd 50 --reason "May"`
 	f.add(cmd.Flags())
 	cmd.Flags().Int64Var(&f.amounts.Concurrency, "concurrency", 0, "runs at one time")
 	cmd.Flags().StringVar(&reason, "reason", "", "why, kept as evidence")
@@ -152,8 +154,8 @@ func quotaOpen(a *app.App) *cobra.Command {
 	cmd.Long = `Adds amounts to the quota of a tenant on the current UTC day, and wakes the runs
 that wait for it. Without an amount, the tenant has no limit on runs, tokens and
 money until the end of the day. The concurrency stays.`
-	cmd.Example = `  rath quota open acme
-  rath quota open acme --usd 20 --reason "release day"`
+	cmd.Example = `  rath cluster quota open acme
+  rath cluster quota open acme --usd 20 --reason "release day"`
 	f.add(cmd.Flags())
 	cmd.Flags().StringVar(&reason, "reason", "", "why, kept as evidence")
 	a.ByFlag(cmd.Flags(), &by, "who decides")
@@ -169,7 +171,7 @@ func quotaRemove(a *app.App) *cobra.Command {
 		return showQuota(ctx, a, s)
 	})
 	cmd.Long = `Lifts the quota of a tenant. The runs that wait for it begin.`
-	cmd.Example = `  rath quota remove acme`
+	cmd.Example = `  rath cluster quota remove acme`
 	cmd.Flags().StringVar(&reason, "reason", "", "why, kept as evidence")
 	a.ByFlag(cmd.Flags(), &by, "who decides")
 	return cmd

@@ -36,12 +36,11 @@ func (e *Event) Decode(into any) error {
 //
 //	paid, err := flow.AwaitEvent(ctx, "invoice.paid", order.Invoice, &flow.AwaitOptions{Timeout: 72 * time.Hour})
 //
-// Events come from `rath event publish`, client.Client.Publish, POST /v1/events, or a request
-// on rath.ctl. All runs that wait get an event. A run gets the events of a name and a key in
-// their order, each once: the first wait begins with the oldest event that is kept, and a
-// later one after the event that the run got last. Functions of a [Gather] do not see each
-// other's. Events are kept for 7 days, the newest 256
-// of a name and a key.
+// Events come from `rath event publish`, client.Client.Publish, POST /api/v1/events, or a
+// request on rath.ctl. All waiting runs get an event. A run gets the events of a name and a
+// key in their order, each once: the first wait begins with the oldest event that is kept,
+// and a later one after the event that the run got last. Functions of a [Gather] do not see
+// each other's. Events are kept for 7 days, the newest 256 of a name and a key.
 func AwaitEvent(ctx context.Context, name, key string, o *AwaitOptions) (Event, error) {
 	if err := run.ValidEvent(name, key); err != nil {
 		return Event{}, err

@@ -37,17 +37,16 @@ const (
 // body have in a later execution the values from before the loop, so body must not use them
 // for anything else; flowtest finds a body that does. state points to a value that JSON can
 // hold in at most [MaxLoopState]; it may have the [session.Ref] of other sessions, for
-// [ReadSession]. s is the session that Forward got, or
-// session.Session{} for a loop without one: body gets it, and returns its newest value. Loop
-// returns the last one, and the error of body.
+// [ReadSession]. s is the session that Forward got, or session.Session{} for a loop without
+// one: body gets it, and returns its newest value. Loop returns the last one, and the error
+// of body.
 //
 // In body, ctx makes the steps. Sessions from outside of the iteration, except for s, can
 // be read, and extending one makes a fork. Sessions that the iteration made and left open
 // end with it, as at the end of the run, and so do the branches that it did not merge. Its
-// Start can be waited for in the iteration; the run itself goes on. A
-// [ChangeVersion] in body is for the iteration: call it before Loop for a version that all
-// iterations have. A Defer fails. Each iteration counts as a step of the budget, besides
-// those of its own.
+// Start can be waited for in the iteration; the run itself goes on. A [ChangeVersion] in
+// body is for the iteration: call it before Loop for a version that all iterations have. A
+// Defer fails. Each iteration counts as a step of the budget, besides those of its own.
 func Loop[S any](ctx context.Context, name string, s session.Session, state *S, body func(ctx context.Context, s session.Session) (next session.Session, more bool, err error)) (session.Session, error) {
 	e, err := engineOf(ctx)
 	if err != nil {

@@ -94,6 +94,12 @@ func TestSelect(t *testing.T) {
 		"go", "shop: true bob on 2000-01-02", "blog: false nobody answered on 2000-01-04", `colour: true "" true`, "end: true slept", "end: true slept", "hello",
 		"message: true", "did not start run stranger", "a Select of 0 cases",
 	}
+	rows(t, s, want)
+}
+
+// rows checks that each row of a session contains a text.
+func rows(t *testing.T, s session.Session, want []string) {
+	t.Helper()
 	for i, c := range s.Chunks() {
 		if i >= len(want) || !strings.Contains(c.Text(), want[i]) {
 			t.Errorf("row %d is %q, want %q", i, c.Text(), want[min(i, len(want)-1)])

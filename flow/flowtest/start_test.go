@@ -83,14 +83,7 @@ func TestStart(t *testing.T) {
 		"an order", `failed "" "error" run mine has failed: no money`, `failed "" "unknown_workflow" run `, "id test: ", "id mine: ", "set ForkOf instead",
 		`succeeded "paid 8 at 2000-01-05"`, `succeeded "paid 7 at 2000-01-04"`, `succeeded "paid 7 at 2000-01-04"`, "did not start run stranger",
 	}
-	for i, c := range s.Chunks() {
-		if i >= len(want) || !strings.Contains(c.Text(), want[i]) {
-			t.Errorf("row %d is %q, want %q", i, c.Text(), want[min(i, len(want)-1)])
-		}
-	}
-	if s.Len() != len(want) {
-		t.Errorf("%d rows, want %d", s.Len(), len(want))
-	}
+	rows(t, s, want)
 }
 
 // TestStartSurvivesCrashes: a crash at any commit of the starter or of the runs that it

@@ -17,8 +17,9 @@
 //
 // The state of an Execution consists of parts that change together: lifetime (whether it
 // may continue), position (in the journal), sessions (held ones and aliases), account
-// (the budget), inbox (signals), lines (the functions of a Gather), loops (the iterations of a Loop), levels (the runs around
-// a branch). One mutex guards them. Its leases of sandboxes have a lock of their own.
+// (the budget), inbox (signals), lines (the functions of a Gather), loops (the iterations of
+// a Loop), levels (the runs around a branch). One mutex guards them. Its leases of sandboxes
+// have a lock of their own.
 //
 // On a node an actor drives executions, and the relays of partitions carry out the
 // effects of commits. Package inprocess does both in one process. [Replay] runs code

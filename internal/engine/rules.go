@@ -7,10 +7,10 @@ import (
 )
 
 // judged returns the decision of the operator's rules about a call of a model. A recorded
-// call was allowed, whatever the rules are now.
+// call was allowed, and so was a call whose work has begun, whatever the rules are now.
 func (r *round) judged(c *toolCall) rules.Decision {
 	list := r.ex.rt.Rules
-	if list == nil || r.agent == "" || r.recorded(c.path) {
+	if list == nil || r.agent == "" || r.recorded(c.path) || c.work != nil && r.recorded(r.at.Child("calls")) {
 		return rules.Decision{}
 	}
 	return list.Decide(&rules.Call{

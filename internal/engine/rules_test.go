@@ -7,10 +7,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/agents/rules"
 	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -96,4 +99,23 @@ rules:
 	if rows[0] != "1" || rows[1] != "20" || !strings.Contains(rows[2], "rule rules.yaml:5 (refuse): use the bank") || !strings.Contains(rows[3], "refuses the call") {
 		t.Errorf("the model got %q", rows)
 	}
+}
+
+// TestRulesOfBegunWork: stricter rules do not refuse a call whose work has begun.
+func TestRulesOfBegunWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w world
+		var runtime *inprocess.Runtime
+		worker := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			runtime.Runtime.Rules = must(rules.Parse("stricter.yaml", []byte("otherwise: refuse\nrules: []")))
+			return s.With(session.AssistantText("slept")), flow.Sleep(ctx, time.Minute)
+		})
+		_, ex, state, err := w.run1(t, calls("worker", "nap"), lead(worker), func(rt *inprocess.Runtime, _ *journal.Task) { runtime = rt })
+		if err != nil || state != run.Succeeded {
+			t.Fatalf("the run is %s: %v", state, err)
+		}
+		if rows := texts(ex.Result()); rows[len(rows)-1] != `got "slept"` {
+			t.Errorf("the rows are %q", rows)
+		}
+	})
 }

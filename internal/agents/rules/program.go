@@ -97,7 +97,9 @@ func isOption(word, option string) bool {
 	case strings.HasPrefix(option, "--"):
 		name, _, _ := strings.Cut(word, "=")
 		return len(name) > 3 && strings.HasPrefix(option, name) || strings.HasPrefix(word, option)
-	case len(option) == 2 && option[0] == '-': // alone, among others, or before its value
+	case option == "+":
+		return word[0] == '+'
+	case len(option) == 2: // alone, among others, or before its value
 		return word[0] == '-' && word[1] != '-' && strings.ContainsRune(word, rune(option[1]))
 	default: // a long one of one dash, as those of find and go
 		name, _, _ := strings.Cut(strings.TrimLeft(word, "-"), "=")

@@ -124,7 +124,7 @@ rules:
 func TestAllowsWholeCalls(t *testing.T) {
 	l := must.Get(rules.Parse("rules.yaml", []byte(`
 rules:
-  - {verdict: allow, command: ["git add *", "go test ./...", "timeout 60 go test *", "cp src/* dst"]}
+  - {verdict: allow, command: ["git add *", "go test ./...", "timeout 60 go test *", "cp src/* dst", "vim *"]}
   - {verdict: allow, command: ["git commit -m *"], agent: "re*"}
   - {verdict: allow, tool: [edit, apply_patch], path: [docs/, "*.md"]}
   - {verdict: allow, tool: fetch, host: [example.com]}
@@ -140,6 +140,10 @@ rules:
 		{tool.RunShellCommand, `{"cmd":"timeout 60 go test ./a"}`, rules.Allow},
 		{tool.RunShellCommand, `{"cmd":"timeout 60 go test -exec ./x ./a"}`, rules.Ask},
 		{tool.RunShellCommand, `{"cmd":"timeout 61 go test ./a"}`, rules.Ask},
+		{tool.RunShellCommand, `{"cmd":"vim a"}`, rules.Allow},
+		{tool.RunShellCommand, `{"cmd":"vim +'!rm a' a"}`, rules.Ask},
+		{tool.RunShellCommand, `{"cmd":"cp src/a dst"}`, rules.Allow},
+		{tool.RunShellCommand, `{"cmd":"cp src/a src/b dst"}`, rules.Ask},
 		{tool.RunShellCommand, `{"cmd":"git add a; git commit -m x"}`, rules.Ask},
 		{tool.Edit, `{"path":"docs/a/b.go"}`, rules.Allow},
 		{tool.Edit, `{"path":"docs/../a.go"}`, rules.Ask},

@@ -131,8 +131,8 @@ func (j *Journal) Unvisited(visited func(run.Path) bool) (p run.Path, name strin
 }
 
 // Spent returns the usage of the steps, its estimated part, and the number of steps,
-// including those of gathered branches and of ended iterations. It leaves out the steps for which skip returns
-// true.
+// including those of gathered branches and of ended iterations. It leaves out the steps
+// for which skip returns true.
 func (j *Journal) Spent(skip func(*Step) bool) (used, lost session.Usage, steps int64) {
 	used, lost, steps = j.past.Usage, j.past.Lost, j.past.Steps
 	for _, s := range j.steps {

@@ -118,6 +118,18 @@ func TestDispatchedRunGoesOn(t *testing.T) {
 				return nil
 			}
 		},
+		"the log takes claims and no step, ten times": func(log *faults, _, _ int) {
+			lost := 0
+			log.append = func(_ int, c commitlog.Commit) error {
+				for _, f := range journal.Facts(c) {
+					if _, step := f.What.(journal.StepCompleted); step && lost < 10 {
+						lost++
+						return away
+					}
+				}
+				return nil
+			}
+		},
 		"the claim is stored, and its answer is lost": func(log *faults, claim, _ int) {
 			log.after = func(n int, _ commitlog.Commit) error {
 				if n == claim {

@@ -82,7 +82,9 @@ const clearing = 30 * time.Second
 func (s *System) claimSuspect(ctx context.Context, t journal.Task, suspect *journal.SuspectError, release func()) (journal.Answer, error) {
 	k := keyOf(t)
 	as := &journal.Suspect{Group: max(1, suspect.Group)}
-	if s.o.LastWords != nil {
+	if t.Suspect != nil {
+		as.Death = t.Suspect.Death
+	} else if s.o.LastWords != nil {
 		as.Death = s.o.LastWords(ctx, suspect.Deaths.Node)
 	}
 	t.Suspect = as

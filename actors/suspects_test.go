@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/rathcluster/rath/actors"
+	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/run"
 )
@@ -141,6 +144,24 @@ func TestSuspectReview(t *testing.T) {
 		const want = "it lost its node 5 times without a new step, the last 3 times while it ran there alone; lost-guilty4: exit status 3: panic: x"
 		if r.State != run.NeedsReview || r.Review.Code != run.CodePoison || r.Review.Reason != want || sys.Free() != 1 {
 			t.Errorf("%s, %+v, %d slots are free", r.State, r.Review, sys.Free())
+		}
+	})
+}
+
+// TestSuspectPanics: an execution that panics outside the workflow's own code is repeated
+// like a run that ends its nodes, and comes to a review that has the panic.
+func TestSuspectPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &faults{}
+		g := &engine.Registry{}
+		must.Do(t, g.Register(flow.Registration{Name: "w", Revision: "1", New: func() flow.Workflow { panic("no file") }}))
+		sys := host(t, log, &work{}, actors.Options{Slots: 2, Workflows: g})
+		r := task("r", key("s"))
+		accepted(t, sys, r)
+		time.Sleep(time.Minute)
+		const want = "the last 3 times while it ran there alone; n1: panic: no file"
+		if r := state(t, log, r.Session, r.ID); r.State != run.NeedsReview || !strings.HasSuffix(r.Review.Reason, want) || sys.Free() != 2 {
+			t.Errorf("%s at attempt %d, %+v, %d slots are free", r.State, r.Attempt, r.Review, sys.Free())
 		}
 	})
 }

@@ -36,6 +36,7 @@ type workflowActor struct {
 type forwarded struct {
 	state run.State
 	err   error
+	panic string // "" if it returned
 }
 
 // Receive implements protoactor's Actor.
@@ -60,6 +61,7 @@ func (w *workflowActor) forward() {
 	m := &forwarded{state: run.Running}
 	defer func() {
 		if v := recover(); v != nil {
+			m.panic = fmt.Sprintf("panic: %v", v)
 			m.err = fmt.Errorf("actors: run %s: execution panicked: %v", w.ex.Task().ID, v)
 			w.sys.log.Error("an execution panicked", "run", string(w.ex.Task().ID), "panic", v, "stack", string(debug.Stack()))
 		}
@@ -81,7 +83,11 @@ func (w *workflowActor) ended(m *forwarded) {
 		return
 	}
 	l.Warn("execution stopped before its run's end", "err", m.err)
-	w.sys.work.Run(func() { w.sys.reclaim(*t) })
+	again := *t
+	if m.panic != "" { // counts as the death of a node, which ends the repetition
+		again.Suspect = &journal.Suspect{Death: m.panic}
+	}
+	w.sys.work.Run(func() { w.sys.reclaim(again) })
 }
 
 const (

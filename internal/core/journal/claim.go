@@ -47,14 +47,16 @@ func (w *StateMachine) Claim(c Claim, now time.Time) (*ClaimResult, error) {
 		return w.grant(r, run.Queued), nil
 	}
 	c.Death = death(c.Death)
-	d, err := r.judge(c)
+	d, err := r.judge(c, w.incarnation)
 	switch {
 	case err != nil:
 		return nil, err
 	case d.guilty():
 		return w.condemn(r, d, c.Death, now)
-	case d.Group == 0: // it was a suspect when the node checked
+	case d.All == 0: // it was a suspect when the node checked
 		c.Group, c.Death = 0, ""
+	case d.Group == 0:
+		c.Group = 0
 	}
 	return w.claim(r.ID, r.Task, c, r.Attempt+1, now)
 }

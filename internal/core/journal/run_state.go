@@ -223,7 +223,9 @@ func (b *RunState) claimed(k session.Key, c Claimed, now time.Time, s session.Se
 	}
 	if r.State == run.Running && c.Home == k && c.Attempt > r.Attempt {
 		r.cut++
-		r.Deaths = r.Deaths.died()
+		if r.nodeDied(c.Incarnation, c.Death) {
+			r.Deaths = r.Deaths.died()
+		}
 	}
 	if c.Home == k {
 		r.Deaths.Group, r.Deaths.Node = int(min(c.Group, firstGroup)), c.Incarnation

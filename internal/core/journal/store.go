@@ -29,7 +29,8 @@ type Claim struct {
 	// Group is a promise of the node for a suspect, see [SuspectError]: until the
 	// attempt records a step, the node executes at most Group suspects. If Group is 1,
 	// every other run on the node has recorded a step there. Death is the way in which
-	// the previous attempt's node ended, as its parent process saw it; "" if unknown.
+	// the previous attempt's node ended, as its parent process saw it, or in which the
+	// attempt ended on a node that lives, such as a panic; "" if unknown.
 	Group int
 	Death string
 	// Open is the opening of the session if it does not exist. Root is then its oldest

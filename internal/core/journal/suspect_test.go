@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -48,9 +49,12 @@ func TestSuspects(t *testing.T) {
 		k := session.Key{Tenant: session.DefaultTenant, ID: "home"}
 		node := 0
 		var store journal.Store
+		restart := func() { // of the activation alone, in the same process
+			store = journal.NewStore(log, &journal.StoreOptions{Incarnation: fmt.Sprint("n", node)})
+		}
 		start := func() {
 			node++
-			store = journal.NewStore(log, &journal.StoreOptions{Incarnation: fmt.Sprint("n", node)})
+			restart()
 		}
 		start()
 		g := must.Get(store.Claim(t.Context(), journal.Claim{
@@ -58,6 +62,7 @@ func TestSuspects(t *testing.T) {
 		}))(t)
 		var lost suspicion
 		group, steps, running, owned := 0, 0, true, true // by the node that started last
+		by := node
 		for i := range 120 {
 			what := fmt.Sprintf("seed %d, action %d, lost %v in group %d", seed, i, lost, group)
 			commit := func(kind string, payload any, path run.Path) {
@@ -81,14 +86,26 @@ func TestSuspects(t *testing.T) {
 				lost, group, running, owned = nil, 0, false, false
 				seen["release"]++
 			default:
-				start()
-				owned = false
-				if running {
-					lost, running = append(lost, group), false
+				alive, words := running && by == node && r.IntN(3) == 0, "exit status 3"
+				if alive && seed%3 > 0 { // else it reports a panic
+					words = ""
+				}
+				if alive {
+					restart()
+				} else {
+					start()
+				}
+				before := lost
+				if running && words != "" {
+					lost = append(slices.Clip(lost), group)
 				}
 				guilty, want := lost.alone() >= 3, lost.asks()
+				if words == "" {
+					want = group
+					seen["alive"]++
+				}
 				promise := r.IntN(6)
-				claim := journal.Claim{Session: k, Home: k, Run: "r", Group: promise, Death: "exit status 3"}
+				claim := journal.Claim{Session: k, Home: k, Run: "r", Group: promise, Death: words}
 				got, err := store.Claim(t.Context(), claim)
 				suspect, refused := errors.AsType[*journal.SuspectError](err)
 				wantRefused := want > 0 && (promise == 0 || promise > want && !guilty)
@@ -96,7 +113,7 @@ func TestSuspects(t *testing.T) {
 					t.Fatalf("%s: promise %d, guilty %v, want a group of %d: %v", what, promise, guilty, want, err)
 				}
 				if refused {
-					lost, running = lost[:len(lost)-1], true // no event was written: the next claim finds the same state
+					lost, owned = before, false // no event was written: the next claim finds the same state
 					seen["refused"]++
 					continue
 				}
@@ -108,14 +125,14 @@ func TestSuspects(t *testing.T) {
 					if err != nil {
 						t.Fatalf("%s: %v", what, err)
 					}
-					lost, group = nil, 0
+					lost, group, running, owned = nil, 0, false, false
 					seen["review"]++
 					continue
 				}
 				if got.State != run.Running {
 					t.Fatalf("%s: %s", what, got.State)
 				}
-				g, running, owned = got, true, true
+				g, running, owned, by = got, true, true, node
 				if group = promise; want == 0 {
 					group = 0
 				}
@@ -124,7 +141,7 @@ func TestSuspects(t *testing.T) {
 		}
 	}
 	t.Log(seen)
-	for _, want := range []string{"step", "release", "refused", "review", "claim"} {
+	for _, want := range []string{"step", "release", "refused", "review", "claim", "alive"} {
 		if seen[want] < 50 {
 			t.Errorf("%s: %d times", want, seen[want])
 		}

@@ -223,7 +223,7 @@ func (b *RunState) claimed(k session.Key, c Claimed, now time.Time, s session.Se
 	}
 	if r.State == run.Running && c.Home == k && c.Attempt > r.Attempt {
 		r.cut++
-		if r.nodeDied(c.Incarnation, c.Death) {
+		if r.Deaths.nodeDied(c.Incarnation, c.Death) {
 			r.Deaths = r.Deaths.died()
 		}
 	}

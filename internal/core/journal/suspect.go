@@ -36,11 +36,12 @@ type Deaths struct {
 	Node  string `json:"node,omitempty"` // the incarnation of the last attempt
 }
 
-// nodeDied reports whether a claim finds the last attempt at work and its node dead. The
-// incarnation of that attempt lives if it makes the claim itself: it lost the log, not
-// its process. Only a death that it reports, such as a panic, counts then.
-func (r *Record) nodeDied(incarnation, death string) bool {
-	return r.State == run.Running && (r.Deaths.Node != incarnation || death != "")
+// nodeDied reports whether the claim of a running run shows that the node of its last
+// attempt died. The incarnation of that attempt lives if it makes the claim itself: it
+// lost the log, not its process. Only a death that it reports, such as a panic, counts
+// then.
+func (d Deaths) nodeDied(incarnation, death string) bool {
+	return d.Node != incarnation || death != ""
 }
 
 // died returns the deaths after the loss of the last attempt, with the Group of the
@@ -83,7 +84,7 @@ func (e *SuspectError) Unwrap() error { return run.ErrBusy }
 // judge returns the conditions that the deaths of a run put on its next claim, which
 // incarnation makes: nil for none.
 func (r *Record) judge(c Claim, incarnation string) (d Deaths, err error) {
-	if d = r.Deaths; r.nodeDied(incarnation, c.Death) {
+	if d = r.Deaths; r.State == run.Running && d.nodeDied(incarnation, c.Death) {
 		d = d.died()
 	}
 	if d.Group > 0 && (c.Group <= 0 || c.Group > d.Group && !d.guilty()) {

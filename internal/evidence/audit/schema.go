@@ -41,7 +41,9 @@ func ReadSchemas(files fs.FS) (*Schemas, error) {
 		if !strings.Contains(kind, ".") {
 			continue
 		}
-		if s.events[kind], err = compile(&jsonschema.Schema{Ref: defs + kind, Defs: commit.Defs}); err != nil {
+		one := &jsonschema.Schema{Ref: defs + kind, Defs: map[string]*jsonschema.Schema{}}
+		reach(one, commit.Defs, one.Defs)
+		if s.events[kind], err = compile(one); err != nil {
 			return nil, fmt.Errorf("audit: schema of %s: %w", kind, err)
 		}
 	}
@@ -69,16 +71,33 @@ func unknown(s *jsonschema.Schema) string {
 	for word := range s.Extra {
 		return word
 	}
-	parts := slices.Concat(slices.Collect(maps.Values(s.Defs)), slices.Collect(maps.Values(s.Properties)), s.AnyOf, []*jsonschema.Schema{s.Items})
-	for _, part := range parts {
-		if part == nil {
-			continue
-		}
+	for _, part := range parts(s) {
 		if word := unknown(part); word != "" {
 			return word
 		}
 	}
 	return ""
+}
+
+// parts returns the schemas that a schema contains.
+func parts(s *jsonschema.Schema) []*jsonschema.Schema {
+	all := slices.Concat(slices.Collect(maps.Values(s.Defs)), slices.Collect(maps.Values(s.Properties)), s.AnyOf)
+	if s.Items != nil {
+		all = append(all, s.Items)
+	}
+	return all
+}
+
+// reach adds to reached the definitions, out of all, that a schema refers to, directly or
+// through others. The library resolves each definition of a schema, needed or not.
+func reach(s *jsonschema.Schema, all, reached map[string]*jsonschema.Schema) {
+	if name, ok := strings.CutPrefix(s.Ref, defs); ok && all[name] != nil && reached[name] == nil {
+		reached[name] = all[name]
+		reach(all[name], all, reached)
+	}
+	for _, part := range parts(s) {
+		reach(part, all, reached)
+	}
 }
 
 // defs is the prefix of references in the schemas.

@@ -333,13 +333,16 @@ func (w *world) texts(id session.ID) (string, error) {
 	return strings.Join(all, "|"), nil
 }
 
+// readSchemas reads the schemas of the audit, once for all tests.
+var readSchemas = sync.OnceValues(func() (*audit.Schemas, error) { return audit.ReadSchemas(os.DirFS("../../../messages/schema")) })
+
 // audited demands that the stored bytes keep every promise.
 func (w *world) audited() {
 	w.t.Helper()
 	must.Do(w.t, w.conn.Projections.WaitCaughtUp(w.t.Context()))
 	time.Sleep(time.Second) // results are stored beside
 	stop := errors.New("stop")
-	schemas := must.Get(audit.ReadSchemas(os.DirFS("../../../messages/schema")))(w.t)
+	schemas := must.Get(readSchemas())(w.t)
 	r := must.Get(audit.Run(w.t.Context(), func(yield func(audit.Message, error) bool) {
 		err := w.op.Logs.Dump(w.t.Context(), func(m eventlog.Stored) error {
 			if !yield(audit.Message(m), nil) {

@@ -73,8 +73,8 @@ func TestFormatNamesEveryEvent(t *testing.T) {
 		session.KindOpened, session.KindChunk, session.KindPlaced, session.KindJoined, session.KindRejected, session.KindClosed,
 		journal.KindSubmitted, journal.KindClaimed, journal.KindReleased, journal.KindReview, journal.KindResolved, journal.KindCancel, journal.KindWarning, journal.KindEnded, journal.KindSettled,
 		journal.KindRunWaiting, journal.KindSignalReceived, journal.KindFanOut, journal.KindBranchesReleased, journal.KindCacheWarmed, journal.KindBranchOutcomes, journal.KindQuarantined, journal.KindRebudgeted,
-		journal.KindStepStarted, journal.KindStepCompleted, journal.KindLate, journal.KindWriter, journal.KindGranted, journal.KindLimitRequested, journal.KindLimitDecided, journal.KindLimitReleased,
-		journal.KindEventPublished, journal.KindEventAwaited, journal.KindEventDelivered, journal.KindEventReleased,
+		journal.KindStepStarted, journal.KindStepCompleted, journal.KindLate, journal.KindWriter, journal.KindGranted, journal.KindLimitRequested, journal.KindLimitDecided, journal.KindLimitReleased, journal.KindLimitSet, journal.KindLimitBlocked,
+		journal.KindEventPublished, journal.KindEventAwaited, journal.KindEventDelivered, journal.KindEventReleased, journal.KindKeyClosed,
 	} {
 		if s.Defs[kind] == nil {
 			t.Errorf("the schema of the commit does not define %s", kind)

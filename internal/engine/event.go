@@ -25,7 +25,9 @@ func ofEvent(ex *Execution, w *journal.Wait) (err error) {
 	defer ex.mu.Unlock()
 	one, _ := above(ex.lines.of, w.Path)
 	for l := range ex.lines.around(one) {
-		w.After = max(w.After, ex.lines.events[l][w.Log])
+		if at := ex.lines.events[l][w.Log]; at.after(eventPlace{w.After, w.Since}) {
+			w.After, w.Since = at.seq, at.since
+		}
 	}
 	return nil
 }
@@ -39,19 +41,32 @@ func gotEvent(ex *Execution, at run.Path, e *flow.Event) error {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	one, _ := above(ex.lines.of, at)
-	ex.lines.got(one, log, e.Seq)
+	ex.lines.got(one, log, eventPlace{e.Seq, e.At.UnixMilli()})
 	return nil
 }
 
+// eventPlace is the place of an event in its log, and its time in Unix milliseconds.
+type eventPlace struct {
+	seq   uint64
+	since int64
+}
+
+// after compares places, also of a log that was removed and has begun anew.
+func (p eventPlace) after(o eventPlace) bool {
+	return p.since > o.since || p.since == o.since && p.seq > o.seq
+}
+
 // got notes the place of an event that a line has. ex.mu is held.
-func (l *lines) got(one *line, log session.ID, seq uint64) {
+func (l *lines) got(one *line, log session.ID, at eventPlace) {
 	if l.events == nil {
-		l.events = map[*line]map[session.ID]uint64{}
+		l.events = map[*line]map[session.ID]eventPlace{}
 	}
 	if l.events[one] == nil {
-		l.events[one] = map[session.ID]uint64{}
+		l.events[one] = map[session.ID]eventPlace{}
 	}
-	l.events[one][log] = max(l.events[one][log], seq)
+	if at.after(l.events[one][log]) {
+		l.events[one][log] = at
+	}
 }
 
 // close ends the function of a Gather at a path. The line of the Gather has its events.
@@ -60,8 +75,8 @@ func (l *lines) close(at run.Path) {
 	ended := l.of[at]
 	delete(l.of, at)
 	one, _ := above(l.of, at)
-	for log, seq := range l.events[ended] {
-		l.got(one, log, seq)
+	for log, at := range l.events[ended] {
+		l.got(one, log, at)
 	}
 	delete(l.events, ended)
 }

@@ -152,7 +152,7 @@ func (l *loop) resume() (n int, more bool, err error) {
 		ex.status.n = max(ex.status.n, v.Statuses)
 	}
 	for log, seq := range v.Events {
-		ex.lines.got(l.line, log, seq)
+		ex.lines.got(l.line, log, eventPlace{seq, v.Since[log]})
 	}
 	ex.loops.ended[path] = n
 	return n, v.More, nil
@@ -272,7 +272,10 @@ func (l *loop) ended(at run.Path, before string, more bool) (d journal.StepCompl
 	if n := len(ex.lines.events[l.line]); n > flow.MaxLoopEvents {
 		return d, came(fmt.Errorf("flow: loop %q has awaited events of %d names and keys: %w; at most %d: await the events of each in a run that it Starts", l.asked.Name, n, run.ErrNotSupported, flow.MaxLoopEvents))
 	}
-	v := journal.Iteration{Events: ex.lines.events[l.line], Finish: ex.answerEnd, Word: ex.answerWord, From: journal.StateDigest(before), More: more, State: l.text, Statuses: ex.status.n}
+	v := journal.Iteration{Events: map[session.ID]uint64{}, Since: map[session.ID]int64{}, Finish: ex.answerEnd, Word: ex.answerWord, From: journal.StateDigest(before), More: more, State: l.text, Statuses: ex.status.n}
+	for log, e := range ex.lines.events[l.line] {
+		v.Events[log], v.Since[log] = e.seq, e.since
+	}
 	if tags := ex.tags[ex.levels.owner(at).run]; tags != nil {
 		v.Tags = new(maps.Clone(tags))
 	}

@@ -30,7 +30,7 @@ type lines struct {
 	of         map[run.Path]*line // the functions of Gathers, by the paths above their steps
 	// events are the places of the last events that lines have, by their logs; those of
 	// Forward have no line.
-	events map[*line]map[session.ID]uint64
+	events map[*line]map[session.ID]eventPlace
 	// over are the Gathers that make no more steps, with the reason.
 	over map[run.Path]error
 }

@@ -219,6 +219,7 @@ var payloads = map[string]func(session.Event) (any, error){
 	KindLimitRequested:   asFact(Decode[LimitRequested]),
 	KindLimitDecided:     asFact(Decode[LimitDecided]),
 	KindLimitReleased:    asFact(Decode[LimitReleased]),
+	KindKeyClosed:        asFact(Decode[KeyClosed]),
 	KindEventPublished:   asFact(Decode[EventPublished]),
 	KindEventAwaited:     asFact(Decode[EventAwaited]),
 	KindEventDelivered:   asFact(Decode[EventDelivered]),
@@ -271,7 +272,7 @@ func payload(e session.Event) (any, error) {
 	if read := payloads[e.Kind]; read != nil {
 		return read(e)
 	}
-	for _, space := range []string{"session.", "run.", "step.", "writer.", "limit.", "event."} {
+	for _, space := range []string{"session.", "run.", "step.", "writer.", "limit.", "event.", "key."} {
 		if strings.HasPrefix(e.Kind, space) {
 			return nil, fmt.Errorf("journal: unknown event %s: %w", e.Kind, session.ErrTooOld)
 		}

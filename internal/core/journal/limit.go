@@ -97,14 +97,11 @@ type LimitSignal struct {
 	From      session.ID      `json:"from,omitempty"` // the log of the decision
 }
 
-// LimitRequested records the request of a run. Due and Open of this event and the others
-// are the state after it: the time in Unix milliseconds at which the clock allows a further
-// decision, zero for never, and the number of runs that wait or hold a grant.
+// LimitRequested records the request of a run.
 type LimitRequested struct {
-	Due       int64      `json:"due,omitempty"`
+	KeyState
 	Limit     Limit      `json:"limit"`
 	NotBefore int64      `json:"not_before,omitempty"`
-	Open      int64      `json:"open,omitempty"`
 	Priority  int64      `json:"priority,omitempty"`
 	Run       run.ID     `json:"run"`
 	Session   session.ID `json:"session"` // its home
@@ -114,8 +111,7 @@ type LimitRequested struct {
 // LimitDecided records the decision about a request: a grant, or a rejection with a reason;
 // with a path, that a blocked call of a model may begin.
 type LimitDecided struct {
-	Due      int64      `json:"due,omitempty"`
-	Open     int64      `json:"open,omitempty"`
+	KeyState
 	Path     run.Path   `json:"path,omitempty"`
 	Rejected string     `json:"rejected,omitempty"`
 	Run      run.ID     `json:"run"`
@@ -124,8 +120,7 @@ type LimitDecided struct {
 
 // LimitReleased records that a run has ended: it holds no grant, and waits for none.
 type LimitReleased struct {
-	Due     int64      `json:"due,omitempty"`
-	Open    int64      `json:"open,omitempty"`
+	KeyState
 	Run     run.ID     `json:"run"`
 	Session session.ID `json:"session"`
 }
@@ -162,7 +157,7 @@ func decideLimit(w *StateMachine, s *LimitSignal, now time.Time) error {
 			return fmt.Errorf("journal: %d runs wait for the limit of %s: %w", len(l.Waiting), w.key, session.ErrUnavailable)
 		}
 		l.fold(v, ms)
-		v.Due, v.Open = l.due(), l.open()
+		v.KeyState = l.state()
 		events = append(events, event(KindLimitRequested, v))
 	case s.Set != nil:
 		v := *s.Set
@@ -170,7 +165,7 @@ func decideLimit(w *StateMachine, s *LimitSignal, now time.Time) error {
 			return nil
 		}
 		l.fold(v, ms)
-		v.Due, v.Open = l.due(), l.open()
+		v.KeyState = l.state()
 		events = append(events, event(KindLimitSet, v))
 	case s.Blocked != nil:
 		v := *s.Blocked
@@ -181,7 +176,7 @@ func decideLimit(w *StateMachine, s *LimitSignal, now time.Time) error {
 			return fmt.Errorf("journal: %d calls wait for the quota of %s: %w", len(l.Blocked), w.key, session.ErrUnavailable)
 		}
 		l.fold(v, ms)
-		v.Due, v.Open = l.due(), l.open()
+		v.KeyState = l.state()
 		events = append(events, event(KindLimitBlocked, v))
 	case s.Released != nil:
 		v := *s.Released
@@ -189,14 +184,14 @@ func decideLimit(w *StateMachine, s *LimitSignal, now time.Time) error {
 			return nil
 		}
 		l.fold(v, ms)
-		v.Due, v.Open = l.due(), l.open()
+		v.KeyState = l.state()
 		events = append(events, event(KindLimitReleased, v))
 	}
 	v, ok := l.next(ms)
 	for n := 1; ok; n++ {
 		d := v
 		l.fold(d, ms)
-		d.Due, d.Open = l.due(), l.open()
+		d.KeyState = l.state()
 		if v, ok = l.next(ms); ok && n == maxDecided {
 			ok, d.Due = false, ms // the rest at the next tick
 		}

@@ -34,6 +34,20 @@ func (l *LimitState) open() int64 {
 	return int64(len(l.Holders) + len(l.Waiting) + len(l.Blocked))
 }
 
+func (l *LimitState) state() KeyState { return KeyState{l.due(), l.open()} }
+
+// idle reports whether the log can be removed: no run waits or holds, the rate counts no
+// start, and a day of a quota is over.
+func (l *LimitState) idle(now int64) bool {
+	switch {
+	case l == nil:
+		return true
+	case l.open() > 0 || l.Limit.isQuota() && now/dayMillis <= l.Day:
+		return false
+	}
+	return len(l.Starts) == 0 || l.Starts[len(l.Starts)-1]+l.Limit.Per <= now
+}
+
 // with returns the state after a fact. It may change l.
 func (l *LimitState) with(fact any, now int64) *LimitState {
 	if l == nil {

@@ -18,8 +18,9 @@ import (
 // opens the loop, which has only More and State. An execution goes on from the newest one.
 type Iteration struct {
 	// Events are the places of the last events that the code of the loop has, by their
-	// logs.
+	// logs, and Since their times in Unix milliseconds.
 	Events map[session.ID]uint64 `json:"events,omitempty"`
+	Since  map[session.ID]int64  `json:"since,omitempty"`
 	// Finish and Word are those of the last answer to an agent, see Ended.
 	Finish string `json:"finish,omitempty"`
 	Word   string `json:"finish_word,omitempty"`

@@ -51,29 +51,25 @@ type Published struct {
 	Value string `json:"value,omitempty"` // JSON
 }
 
-// EventPublished records an event. Due and Open of this fact and the others are as in
-// LimitRequested; Open counts the runs that wait.
+// EventPublished records an event.
 type EventPublished struct {
-	Due   int64     `json:"due,omitempty"`
+	KeyState
 	Event Published `json:"event"`
-	Open  int64     `json:"open,omitempty"`
 }
 
 // EventAwaited records all waits of a run for the event. They replace the earlier ones.
 type EventAwaited struct {
-	Due     int64      `json:"due,omitempty"`
+	KeyState
 	For     []Wait     `json:"for"`
 	N       uint64     `json:"n"` // the number of the commit in its home
-	Open    int64      `json:"open,omitempty"`
 	Run     run.ID     `json:"run"`
 	Session session.ID `json:"session"` // its home
 }
 
 // EventDelivered records that an event ends waits.
 type EventDelivered struct {
-	Due   int64           `json:"due,omitempty"`
+	KeyState
 	Event Published       `json:"event"`
-	Open  int64           `json:"open,omitempty"`
 	To    []EventReceiver `json:"to"`
 }
 
@@ -87,9 +83,8 @@ type EventReceiver struct {
 // EventReleased records that a run waits no longer or, without a run, that the times of waits
 // are over.
 type EventReleased struct {
-	Due     int64      `json:"due,omitempty"`
+	KeyState
 	N       uint64     `json:"n,omitempty"` // the number of the commit in its home
-	Open    int64      `json:"open,omitempty"`
 	Run     run.ID     `json:"run,omitempty"`
 	Session session.ID `json:"session,omitempty"`
 }
@@ -122,6 +117,13 @@ func (l *EventState) waits(id run.ID) int {
 }
 
 func (l *EventState) open() int64 { return int64(len(l.Waiting)) }
+
+func (l *EventState) state(now int64) KeyState { return KeyState{l.due(now), l.open()} }
+
+// idle reports whether the log can be removed: no run waits, and no event is kept.
+func (l *EventState) idle(now int64) bool {
+	return l == nil || l.open() == 0 && (len(l.Events) == 0 || now-l.Events[len(l.Events)-1].At >= EventsKept.Milliseconds())
+}
 
 // with returns the state after a fact. It may change l.
 func (l *EventState) with(fact any, now int64) *EventState {
@@ -210,16 +212,22 @@ func (l *EventState) drop(over func(*EventAwaited, Wait) bool) {
 	l.Waiting = kept
 }
 
-// next returns the event that ends a wait, nil for none.
+// next returns the event that ends a wait, nil for none. The places of a log that was removed
+// and has begun anew are lower than the one that a run has, but its events are later.
 func (l *EventState) next(w Wait) *Published {
-	i := 0
-	if protection.EventCursor && len(l.Events) > 0 && w.After >= l.Events[0].Seq {
-		i = int(min(w.After+1-l.Events[0].Seq, uint64(len(l.Events))))
+	for i := len(l.Events) - 1; i >= 0; i-- {
+		if e := l.Events[i]; protection.EventCursor && e.Seq <= w.After && (w.Since == 0 || e.At <= w.Since) {
+			l := l.Events[i+1:]
+			if len(l) == 0 {
+				return nil
+			}
+			return l[0]
+		}
 	}
-	if i == len(l.Events) {
+	if len(l.Events) == 0 {
 		return nil
 	}
-	return l.Events[i]
+	return l.Events[0]
 }
 
 // page returns the next delivery: of one event, to at most maxDecided waits.
@@ -261,7 +269,7 @@ func decideEvent(w *StateMachine, s *EventSignal, now time.Time) error {
 	switch {
 	case s == nil:
 		if w.state.events.first <= ms {
-			events = append(events, event(KindEventReleased, EventReleased{Due: l.due(ms), Open: l.open()}))
+			events = append(events, event(KindEventReleased, EventReleased{KeyState: l.state(ms)}))
 		}
 	case s.Published != nil:
 		v := EventPublished{Event: *s.Published}
@@ -277,7 +285,7 @@ func decideEvent(w *StateMachine, s *EventSignal, now time.Time) error {
 		}
 		v.Event.Seq, v.Event.At = l.Last+1, ms
 		l.fold(v, ms)
-		v.Due, v.Open = l.due(ms), l.open()
+		v.KeyState = l.state(ms)
 		events = append(events, event(KindEventPublished, v))
 	case s.Awaited != nil:
 		v := *s.Awaited
@@ -289,7 +297,7 @@ func decideEvent(w *StateMachine, s *EventSignal, now time.Time) error {
 			return fmt.Errorf("journal: %d runs wait for the event of %s: %w", len(l.Waiting), w.key, session.ErrUnavailable)
 		}
 		l.fold(v, ms)
-		v.Due, v.Open = l.due(ms), l.open()
+		v.KeyState = l.state(ms)
 		events = append(events, event(KindEventAwaited, v))
 	case s.Released != nil:
 		v := *s.Released
@@ -297,12 +305,12 @@ func decideEvent(w *StateMachine, s *EventSignal, now time.Time) error {
 			return nil
 		}
 		l.fold(v, ms)
-		v.Due, v.Open = l.due(ms), l.open()
+		v.KeyState = l.state(ms)
 		events = append(events, event(KindEventReleased, v))
 	}
 	if d := l.page(); len(d.To) > 0 {
 		l.fold(d, ms)
-		d.Due, d.Open = l.due(ms), l.open()
+		d.KeyState = l.state(ms)
 		events = append(events, event(KindEventDelivered, d))
 	}
 	if len(events) == 0 {
@@ -362,7 +370,7 @@ func eventWork(work []Work, k session.Key, seq uint64, facts []Fact) []Work {
 			for _, to := range eventLogs(v.For) {
 				one := slices.DeleteFunc(slices.Clone(v.For), func(w Wait) bool { return w.Kind != run.WaitEvent || w.Log != to })
 				for j := range one { // the rest is for readers of the run
-					one[j] = Wait{After: one[j].After, Due: one[j].Due, Kind: run.WaitEvent, Log: to, Path: one[j].Path}
+					one[j] = Wait{After: one[j].After, Due: one[j].Due, Kind: run.WaitEvent, Log: to, Path: one[j].Path, Since: one[j].Since}
 				}
 				send(to, v.Run, EventSignal{Awaited: &EventAwaited{For: one, N: seq, Run: v.Run, Session: k.ID}})
 			}

@@ -42,7 +42,11 @@ func (p *topic) await(id run.ID, n uint64, ws ...Wait) {
 }
 
 func waitAt(path run.Path, after uint64, due int64) Wait {
-	return Wait{After: after, Due: due, Kind: run.WaitEvent, Log: "k-1-0", Path: path}
+	w := Wait{After: after, Due: due, Kind: run.WaitEvent, Log: "k-1-0", Path: path}
+	if after > 0 {
+		w.Since = 1_000_000
+	}
+	return w
 }
 
 // facts returns the decisions of the log as texts.
@@ -50,8 +54,8 @@ func (p *topic) facts() (all []string, open int64) {
 	for e, err := range p.log.Read(p.t.Context(), p.k, commitlog.Position{}) {
 		must.Do(p.t, err)
 		for _, f := range Facts(e.Commit) {
-			if _, n, ok := KeyWork(f.What); ok {
-				open = n
+			if s, ok := KeyWork(f.What); ok {
+				open = s.Open
 			}
 			switch v := f.What.(type) {
 			case EventDelivered:
@@ -99,6 +103,36 @@ func TestEventForWaits(t *testing.T) {
 		t.Errorf("a tick without a decision: %v", err)
 	}
 	p.want(0, "without r3", "1 to r1/1 r2/1.0", "2 to r2/1.1", "2 to r1/2", "1 to r4/1", "3 to r1/3", "without ")
+}
+
+// TestEventAnew: a log without use is closed, accepts no fact, and is removed. Begun anew, it
+// brings its events to a run that has a later place of the log before.
+func TestEventAnew(t *testing.T) {
+	p := newTopic(t)
+	for _, id := range []string{"a", "b"} {
+		must.Do(t, p.publish(id, "1"))
+	}
+	closing := Signal{To: p.k, CloseKey: &KeyClosed{By: "ann"}}
+	if err := p.s.Apply(t.Context(), closing); !errors.Is(err, run.ErrState) {
+		t.Errorf("closed with events that are kept: %v", err)
+	}
+	last := p.now.UnixMilli()
+	p.now = p.now.Add(EventsKept)
+	must.Do(t, p.s.Apply(t.Context(), closing))
+	must.Do(t, p.s.Apply(t.Context(), closing))
+	if err := p.publish("c", "1"); !errors.Is(err, session.ErrUnavailable) {
+		t.Errorf("published in a closed log: %v", err)
+	}
+	p = newTopic(t)
+	p.now = p.now.Add(EventsKept)
+	wait := waitAt("3", 2, 0)
+	wait.Since = last
+	must.Do(t, p.publish("c", "1"))
+	p.await("r1", 9, wait)
+	p.want(0, "1 to r1/3")
+	wait.Since = p.now.UnixMilli()
+	p.await("r1", 11, wait)
+	p.want(1, "1 to r1/3")
 }
 
 // TestEventPublishedAgain: an id is an event's for as long as the log keeps it, and a log

@@ -25,18 +25,16 @@ const (
 // LimitSet records that an operator set the quota. A setting with a lower number than the
 // known one has no effect.
 type LimitSet struct {
+	KeyState
 	By    string `json:"by,omitempty"`
-	Due   int64  `json:"due,omitempty"`
 	Limit Limit  `json:"limit"`
-	Open  int64  `json:"open,omitempty"`
 	Says  string `json:"says,omitempty"`
 }
 
 // LimitBlocked records that a run waits with a model call until a time, or until a setting
 // of the quota after the one with the number Quota.
 type LimitBlocked struct {
-	Due     int64      `json:"due,omitempty"`
-	Open    int64      `json:"open,omitempty"`
+	KeyState
 	Path    run.Path   `json:"path"` // of the wait
 	Quota   uint64     `json:"quota"`
 	Run     run.ID     `json:"run"`

@@ -160,3 +160,26 @@ func TestQuotaWakesCalls(t *testing.T) {
 		t.Errorf("a call of the day before was woken: %d", got)
 	}
 }
+
+// TestQuotaLogWithoutUse: the log of a quota can be removed after its day, once no run holds a
+// grant, and not before. Begun anew, it counts the runs of the day.
+func TestQuotaLogWithoutUse(t *testing.T) {
+	w := newQuotaWorld(t, time.Date(2026, 3, 1, 23, 0, 0, 0, time.UTC), QuotaLimit{Daily: 1})
+	closing := func() error { return w.store.Apply(t.Context(), Signal{To: w.k, CloseKey: &KeyClosed{By: "ana"}}) }
+	w.submit("r1")
+	w.now = w.now.Add(2 * time.Hour)
+	if err := closing(); !errors.Is(err, run.ErrState) {
+		t.Errorf("closed while a run holds a grant: %v", err)
+	}
+	w.end("r1")
+	w.submit("r2")
+	w.end("r2")
+	if err := closing(); !errors.Is(err, run.ErrState) {
+		t.Errorf("closed on its day: %v", err)
+	}
+	w.now = w.now.Add(24 * time.Hour)
+	must.Do(t, closing())
+	w = newQuotaWorld(t, w.now, w.limit)
+	w.submit("r3", "r4")
+	w.want("r3")
+}

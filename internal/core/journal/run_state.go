@@ -22,6 +22,7 @@ type RunState struct {
 	delivered   []deliveredSignal
 	limits      *LimitState // of the log of a key, nil for other logs
 	events      *EventState // of the log of an event, nil for other logs
+	closed      bool        // the log of a key or of an event, which is removed
 	Queue       []run.ID    // submitted runs that wait for the session, oldest first
 	runs        map[run.ID]*Record
 	ended       paged[*Record] // in the order of their ends
@@ -43,6 +44,8 @@ func (b *RunState) ofKey(fact any, now int64) {
 	switch fact.(type) {
 	case LimitRequested, LimitDecided, LimitReleased, LimitSet, LimitBlocked:
 		b.limits = b.limits.with(fact, now)
+	case KeyClosed:
+		b.closed = true
 	default:
 		b.events = b.events.with(fact, now)
 	}
@@ -125,7 +128,7 @@ func (b *RunState) fold(k session.Key, fact any, now time.Time, s session.Sessio
 		b.Queue = slices.Insert(b.Queue, placeInQueue(b.Queue, &v.Task), r.ID)
 	case Granted:
 		b.edit(v.Run, func(r *Record) { r.Granted, r.Keyed = v.Next == nil, v.Next != nil || r.Keyed })
-	case LimitRequested, LimitDecided, LimitReleased, LimitSet, LimitBlocked, EventPublished, EventAwaited, EventDelivered, EventReleased:
+	case LimitRequested, LimitDecided, LimitReleased, LimitSet, LimitBlocked, EventPublished, EventAwaited, EventDelivered, EventReleased, KeyClosed:
 		b.ofKey(v, now.UnixMilli())
 	case Claimed:
 		return b.claimed(k, v, now, s)

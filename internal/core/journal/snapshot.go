@@ -54,7 +54,7 @@ func (w *StateMachine) Snapshot() (*Snapshot, error) {
 		return nil, fmt.Errorf("journal: snapshot of %s while events are staged: %w", w.key, run.ErrState)
 	}
 	s := &Snapshot{key: w.key, at: w.at}
-	if w.at.Seq == 0 || w.value.Archived() != nil {
+	if w.at.Seq == 0 || w.value.Archived() != nil || w.state.closed {
 		// No commit follows in an archived session, and its snapshot must not outlive
 		// its log.
 		return &Snapshot{}, nil

@@ -160,6 +160,9 @@ func (w *StateMachine) stage(now time.Time, events ...session.Event) error {
 	if w.taken {
 		return fmt.Errorf("journal: a commit to %s is under way: %w", w.key, run.ErrState)
 	}
+	if w.state.closed {
+		return errClosing(w.key)
+	}
 	if a := w.value.Archived(); a != nil && events[0].Kind != session.KindRestored {
 		return a
 	}
@@ -375,6 +378,8 @@ func (w *StateMachine) Signal(s Signal, now time.Time) error {
 		return decideLimit(w, s.Limit, now)
 	case s.Event != nil:
 		return decideEvent(w, s.Event, now)
+	case s.CloseKey != nil:
+		return closeKey(w, *s.CloseKey, now)
 	case s.Received != nil && s.Run == "":
 		return w.message(*s.Received, now)
 	}

@@ -95,11 +95,13 @@ type Signal struct {
 	// Archive fences the session, Restore lifts the fence; Run is ignored.
 	Archive *commitlog.Archival
 	Restore *commitlog.Restoration
-	Tick    bool           // timers may be due
-	Late    *StepCompleted // the outcome of a call of an attempt that lost the run
-	Limit   *LimitSignal   // of a limit by key
-	Event   *EventSignal   // for the log of an event
-	Settle  *Part          // the usage of a fork or of a branch, for the home of its run
+	// CloseKey closes the log of a key or of an event; Run is ignored.
+	CloseKey *KeyClosed
+	Tick     bool           // timers may be due
+	Late     *StepCompleted // the outcome of a call of an attempt that lost the run
+	Limit    *LimitSignal   // of a limit by key
+	Event    *EventSignal   // for the log of an event
+	Settle   *Part          // the usage of a fork or of a branch, for the home of its run
 }
 
 // Store gives a run the right to write to sessions. The implementations are the

@@ -48,7 +48,9 @@ type Wait struct {
 	// Schema is the JSON Schema of the answer's value, or of the values of an approval,
 	// of at most form.MaxSchema bytes; "" accepts any value.
 	Schema string `json:"schema,omitempty"`
-	Title  string `json:"title,omitempty"`
+	// Since is, for an event, the time of the one at After, in Unix milliseconds.
+	Since int64  `json:"since,omitempty"`
+	Title string `json:"title,omitempty"`
 }
 
 // The kinds of signals that a run receives.

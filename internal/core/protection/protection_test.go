@@ -489,7 +489,7 @@ func oneEventForTwoWaits(t *testing.T) *evidence {
 	for n, s := range []journal.EventSignal{
 		{Published: &journal.Published{ID: "a", Key: "k", Name: "n"}},
 		{Awaited: &journal.EventAwaited{For: []journal.Wait{{Kind: run.WaitEvent, Log: k.ID, Path: "1"}}, N: 5, Run: "r1", Session: "elsewhere-1-0"}},
-		{Awaited: &journal.EventAwaited{For: []journal.Wait{{After: 1, Kind: run.WaitEvent, Log: k.ID, Path: "2"}}, N: 7, Run: "r1", Session: "elsewhere-1-0"}},
+		{Awaited: &journal.EventAwaited{For: []journal.Wait{{After: 1, Kind: run.WaitEvent, Log: k.ID, Path: "2", Since: time.Now().UnixMilli()}}, N: 7, Run: "r1", Session: "elsewhere-1-0"}},
 	} {
 		if err := store.Apply(t.Context(), journal.Signal{To: k, Run: "r1", Event: &s}); err != nil {
 			t.Errorf("signal %d: %v", n, err)

@@ -76,8 +76,8 @@ func (d *Driver) Committed(e commitlog.Entry) {
 			}
 		}
 		for _, f := range facts {
-			due, _, _ := journal.KeyWork(f.What)
-			t.tickAt(due, e.Commit.Key)
+			work, _ := journal.KeyWork(f.What)
+			t.tickAt(work.Due, e.Commit.Key)
 			switch v := f.What.(type) {
 			case journal.RunWaiting:
 				if t.has(f.Run) {

@@ -34,6 +34,7 @@ const (
 	runQuarantined  = "run.quarantined"
 	runRebudgeted   = "run.rebudgeted"
 	runGranted      = "run.granted"
+	keyClosed       = "key.closed"
 	eventPublished  = "event.published"
 	eventAwaited    = "event.awaited"
 	eventDelivered  = "event.delivered"
@@ -372,6 +373,7 @@ type wait struct {
 	Need     int      `json:"need"`
 	Path     string   `json:"path"`
 	Schema   string   `json:"schema"`
+	Since    int64    `json:"since"`
 }
 
 type receivedData struct {

@@ -33,7 +33,7 @@ func (f *folding) says(run, expected, found string) func() Violation {
 // event folds an event whose data match the schema.
 func (f *folding) event(e *event) {
 	if f.l.fence != "" && e.kind != writerOpened && e.kind != sessionRestored && ownNamespace(e.kind) {
-		f.a.check(Archives, false, f.says("", "nothing but session.restored after session.archived", e.kind))
+		f.a.check(Archives, false, f.says("", "nothing but session.restored after session.archived or key.closed", e.kind))
 	}
 	if n := f.a.lineage.kinds[e.kind]; n > 0 {
 		eventKinds[n-1].fold(f, e)
@@ -80,6 +80,7 @@ var eventKinds = []eventKind{
 	{runQuarantined, take((*folding).quarantined), []string{"quarantined", "readmitted"}},
 	{runRebudgeted, take((*folding).rebudgeted), []string{"rebudgeted"}},
 	{runGranted, take(granted), nil},
+	{keyClosed, take(closedKey), nil},
 	{eventPublished, take(published), nil},
 	{eventAwaited, take(awaited), nil},
 	{eventDelivered, take(delivered), nil},

@@ -8,6 +8,7 @@ import (
 
 // limitLog is the state of the log of a key.
 type limitLog struct {
+	first   int64     // the time of its first fact
 	limit   limitData // of the newest request
 	quota   quotaData // if it is that of a quota
 	day     int64     // of begun
@@ -25,6 +26,7 @@ type limitMark struct {
 	log          *log
 	seq          uint64
 	kind         string
+	at           int64
 	run, session string
 	limit        string
 }
@@ -52,13 +54,13 @@ func (l *limitLog) waits(run string) int {
 // limitsOf returns the state of the log of a key.
 func limitsOf(f *folding) *limitLog {
 	if f.l.limit == nil {
-		f.l.limit = &limitLog{asked: map[string]string{}}
+		f.l.limit = &limitLog{first: f.c.events[f.i].time, asked: map[string]string{}}
 	}
 	return f.l.limit
 }
 
 func markLimit(f *folding, kind, run, session, limit string) {
-	f.a.limits = append(f.a.limits, limitMark{f.l, f.c.seq, kind, run, session, limit})
+	f.a.limits = append(f.a.limits, limitMark{f.l, f.c.seq, kind, f.c.events[f.i].time, run, session, limit})
 }
 
 func requested(f *folding, e *event, d requestedData) {
@@ -186,7 +188,8 @@ func finishLimits(a *audit) {
 	for _, m := range a.limits {
 		if m.kind == runGranted {
 			from := a.logs[key{m.log.tenant, m.session}]
-			a.check(Limits, given[grant{key{m.log.tenant, m.log.id}, m.session, m.run}] || from == nil || a.incomplete(from), func() Violation {
+			removed := from == nil || from.limit != nil && m.at < from.limit.first // and has begun anew
+			a.check(Limits, given[grant{key{m.log.tenant, m.log.id}, m.session, m.run}] || removed || a.incomplete(from), func() Violation {
 				return m.log.says(m.seq, m.run, "a limit.decided of it in "+m.session, "none")
 			})
 			continue

@@ -33,7 +33,7 @@ type log struct {
 	limit       *limitLog     // of the log of a key
 	events      *publishedLog // of the log of an event
 	signals     []signalMark
-	fence       string     // the archive that ends the log; "" if the session is not archived
+	fence       string     // the archive that ends the log, or key.closed; "" for neither
 	tombstone   *tombstone // the tombstone that the log begins with
 	runs        map[string]*logRun
 	marks       []commitMark // of the commits from 1 on

@@ -13,6 +13,7 @@ const eventOverdue = 60_000
 
 // publishedLog is the state of the log of an event.
 type publishedLog struct {
+	first   int64                        // the time of its first fact
 	digests map[uint64][sha256.Size]byte // of the events, by their places
 	last    uint64
 	waiting []awaitedData
@@ -31,6 +32,7 @@ type eventMark struct {
 	seq  uint64 // of the commit
 	run  string
 	of   deliveryKey // of an inbox
+	at   int64       // likewise: the time of the event
 	ask  *awaitedData
 	from string // the log of the event
 }
@@ -38,7 +40,7 @@ type eventMark struct {
 // publishedOf returns the state of the log of an event.
 func publishedOf(f *folding) *publishedLog {
 	if f.l.events == nil {
-		f.l.events = &publishedLog{digests: map[uint64][sha256.Size]byte{}}
+		f.l.events = &publishedLog{first: f.c.events[f.i].time, digests: map[uint64][sha256.Size]byte{}}
 	}
 	return f.l.events
 }
@@ -86,7 +88,7 @@ func delivered(f *folding, e *event, d deliveredData) {
 	f.a.check(Events, ok, f.says("", "the delivery of an event as it was published", clip(string(d.Event), 80)))
 	for _, to := range d.To {
 		waits := slices.ContainsFunc(l.waiting, func(r awaitedData) bool {
-			return r.Run == to.Run && r.Session == to.Session && slices.ContainsFunc(r.For, func(w wait) bool { return w.Path == to.Path && w.After < v.Seq })
+			return r.Run == to.Run && r.Session == to.Session && slices.ContainsFunc(r.For, func(w wait) bool { return w.Path == to.Path && w.before(&v) })
 		})
 		f.a.check(Events, waits, f.says(to.Run, fmt.Sprintf("a wait at step %s for event %d", to.Path, v.Seq), "none"))
 		l.drop(func(r *awaitedData, w wait) bool { return r.Run == to.Run && w.Path == to.Path })
@@ -99,6 +101,25 @@ func unawaited(f *folding, e *event, d awaitedData) {
 	l := publishedOf(f)
 	l.drop(func(r *awaitedData, _ wait) bool { return r.Run == d.Run && r.N <= d.N })
 	l.settle(f, e, d.Run, d.Open)
+}
+
+// before reports whether an event is later than the one that the run of the wait has.
+func (w *wait) before(v *publishedEvent) bool {
+	return v.Seq > w.After || w.Since > 0 && v.At > w.Since
+}
+
+// closedKey checks the end of the log of a limit or of an event, which is removed. A fact that
+// follows is in another log, or a violation.
+func closedKey(f *folding, _ *event, _ struct{}) {
+	open := 0
+	if l := f.l.events; l != nil {
+		open = len(l.waiting)
+	}
+	if l := f.l.limit; l != nil {
+		open += l.open()
+	}
+	f.a.check(Archives, open == 0, f.says("", "key.closed in a log without runs", fmt.Sprintf("%d that wait or hold", open)))
+	f.l.fence = keyClosed
 }
 
 // awaitsEvents notes the waits of a run for events.
@@ -125,8 +146,8 @@ func gotEvent(f *folding, r *logRun, d *receivedData) {
 	_, past := r.steps[d.Path]
 	twice := slices.ContainsFunc(r.inbox, func(v receivedData) bool { return v.Kind == "event" && v.Path == d.Path })
 	f.a.check(Events, !past && !twice, f.says(d.Run, "one event for the wait at step "+d.Path, "another one"))
-	f.a.check(Events, d.Event.Seq > w.After, f.says(d.Run, fmt.Sprintf("an event after %d at step %s", w.After, d.Path), fmt.Sprintf("event %d", d.Event.Seq)))
-	f.a.events = append(f.a.events, eventMark{log: f.l, seq: f.c.seq, run: d.Run, of: deliveryKey{f.l.tenant, w.Log, d.Run, d.Path, d.Event.Seq}, from: w.Log})
+	f.a.check(Events, w.before(d.Event), f.says(d.Run, fmt.Sprintf("an event after %d at step %s", w.After, d.Path), fmt.Sprintf("event %d", d.Event.Seq)))
+	f.a.events = append(f.a.events, eventMark{log: f.l, seq: f.c.seq, run: d.Run, of: deliveryKey{f.l.tenant, w.Log, d.Run, d.Path, d.Event.Seq}, at: d.Event.At, from: w.Log})
 }
 
 // tookEvent checks the step that takes an event from the inbox.
@@ -150,7 +171,8 @@ func finishEvents(a *audit) {
 	for _, m := range a.events {
 		if m.ask == nil {
 			from := a.logs[key{m.log.tenant, m.from}]
-			a.check(Events, a.delivered[m.of] || from == nil || a.incomplete(from), func() Violation {
+			removed := from == nil || from.events != nil && m.at < from.events.first // and has begun anew
+			a.check(Events, a.delivered[m.of] || removed || a.incomplete(from), func() Violation {
 				return m.log.says(m.seq, m.run, fmt.Sprintf("an event.delivered of event %d in %s", m.of.seq, m.from), "none")
 			})
 			continue

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
@@ -57,6 +58,32 @@ func (c *Archive) Purge(ctx context.Context, k session.Key, at commitlog.Positio
 	}
 	if err := c.purge(ctx, streams.StreamSnap, purgeRequest{Filter: eventlog.SnapSubject(k)}); err != nil {
 		return fmt.Errorf("nats/archive: purge the snapshot of %s: %w", k, err)
+	}
+	return nil
+}
+
+// Remove removes a whole log whose last commit, at a position, closes it: the log of a key or
+// of an event. A later fact begins it anew. Remove fails like Purge, and needs its rights.
+func (c *Archive) Remove(ctx context.Context, k session.Key) error {
+	stream, subject, err := c.logs.Place(k)
+	if err != nil {
+		return err
+	}
+	last, err := c.logs.Log().Last(ctx, k)
+	if errors.Is(err, session.ErrNotFound) {
+		return nil // another one removed it
+	}
+	if err != nil {
+		return fmt.Errorf("nats/archive: remove %s: %w", k, err)
+	}
+	if all := last.Commit.Events; all[len(all)-1].Kind != journal.KindKeyClosed {
+		return fmt.Errorf("nats/archive: remove %s: its commit %d does not close it: %w", k, last.At.Seq, session.ErrForeign)
+	}
+	if err := c.purge(ctx, streams.StreamSnap, purgeRequest{Filter: eventlog.SnapSubject(k)}); err != nil {
+		return fmt.Errorf("nats/archive: remove the snapshot of %s: %w", k, err)
+	}
+	if err := c.purge(ctx, stream, purgeRequest{Filter: subject, Seq: last.At.Token + 1}); err != nil {
+		return fmt.Errorf("nats/archive: remove %s: %w", k, err)
 	}
 	return nil
 }

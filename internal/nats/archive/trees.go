@@ -36,6 +36,8 @@ type Tree struct {
 	// Busy is the reason the tree has not finished, "" if it has: none of its sessions has
 	// open work.
 	Busy string
+	// OfKey is set for the log of a key or of an event: it is removed and not archived.
+	OfKey bool
 }
 
 // TreeSession is the state of one session of a tree in its log.
@@ -193,6 +195,8 @@ func (f *forest) fold(e commitlog.Entry, bytes int, copied bool) {
 			fence = fence || !s.copied && s.grave == 0 // it was not used
 		case session.KindClosed:
 			s.closed = true
+		case journal.KindKeyClosed:
+			fence = true
 		}
 		s.ofKey = s.ofKey || journal.KeyLogEvent(ev.Kind)
 		f.refer(k, s, ev)
@@ -296,7 +300,7 @@ func (f *forest) trees() []Tree {
 			found[top] = t
 		}
 		t.Sessions = append(t.Sessions, s.TreeSession)
-		t.Bytes += s.bytes
+		t.Bytes, t.OfKey = t.Bytes+s.bytes, s.ofKey
 		if s.last.After(t.Last) {
 			t.Last = s.last
 		}
@@ -323,8 +327,6 @@ func (f *forest) busy(k session.Key, s *wood) string {
 		return fmt.Sprintf("session %s was written by a later release", k.ID)
 	case s.Purged:
 		return ""
-	case s.ofKey: // a run may ask for a grant at any time, and an event may come
-		return fmt.Sprintf("session %s is the log of a limit or of an event", k.ID)
 	case open != "":
 		return open
 	case s.step != "" && !s.closed:

@@ -87,6 +87,9 @@ func (h *Chain) Next(ctx context.Context, m conn.Message) (e commitlog.Entry, ok
 	if !known {
 		at, known = h.old[m.Subject]
 	}
+	if m.Header.Get(conn.HeaderExpectLast) == "0" { // a log that was removed has begun anew
+		known = false
+	}
 	var k session.Key
 	if known {
 		k, _ = h.named(m.Subject) // it was looked at before

@@ -58,6 +58,26 @@ func (p *pruning) fence(ctx context.Context, t *archive.Tree, file string) (reas
 	return "", nil
 }
 
+// remove closes and removes the log of a key or of an event, or returns the reason why it is
+// kept. A killed prune leaves a closed log, which the next one removes.
+func (p *pruning) remove(ctx context.Context, t *archive.Tree) (reason string, err error) {
+	k := session.Key{Tenant: t.Tenant, ID: t.Root}
+	err = direct(p.c).Apply(ctx, journal.Signal{To: k, CloseKey: &journal.KeyClosed{By: p.o.By}})
+	if errors.Is(err, run.ErrState) || errors.Is(err, session.ErrConflict) || errors.Is(err, session.ErrTooOld) {
+		return err.Error(), nil
+	}
+	if err == nil {
+		err = p.step("close")
+	}
+	if err == nil {
+		err = p.c.Archive.Remove(ctx, k)
+	}
+	if errors.Is(err, session.ErrForeign) {
+		return elsewhere, nil
+	}
+	return "", err
+}
+
 // direct appends to logs beside the nodes that hold them: the compare-and-set decides. It
 // folds each session anew, and caches none.
 func direct(c *api.Conn) journal.Store {

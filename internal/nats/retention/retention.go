@@ -109,6 +109,7 @@ const (
 	Kept     State = "kept"     // Reason is the reason
 	Due      State = "due"      // of a dry run: it would be archived
 	Archived State = "archived" // and purged
+	Removed  State = "removed"  // the log of a key or of an event, without use
 	// Fenced is a tree that Prune did not finish before an error ended it: it accepts no
 	// work until the next Prune finishes or resumes it.
 	Fenced State = "fenced"
@@ -272,8 +273,13 @@ func (p *pruning) decide(ctx context.Context, out *Outcome) (err error) {
 		err = p.lift(ctx, t, out.Reason)
 	case out.Reason != "":
 	case p.o.DryRun:
-		out.State, out.File = Due, p.file(t)
+		if out.State = Due; !t.OfKey {
+			out.File = p.file(t)
+		}
 		return nil
+	case t.OfKey:
+		out.State = Removed
+		out.Reason, err = p.remove(ctx, t)
 	default:
 		out.State, out.File = Fenced, p.file(t)
 		out.Reason, err = p.fence(ctx, t, out.File)
@@ -352,6 +358,9 @@ func (p *pruning) keep(ctx context.Context, t *archive.Tree) (string, error) {
 	}
 	if t.Bytes > p.o.Limit {
 		return fmt.Sprintf("its commits have %d bytes, an archive holds %d", t.Bytes, p.o.Limit), nil
+	}
+	if t.OfKey { // it has no lineage
+		return "", nil
 	}
 	for _, s := range t.Sessions {
 		g, part, ok := s.ID.Locate()

@@ -227,22 +227,3 @@ func TestArchiveThatCannotBeReadBack(t *testing.T) {
 		}
 	})
 }
-
-// TestEventLogsStay: a prune leaves the log of an event in place, also without a run that
-// waits. Its events keep their order, and others are published there.
-func TestEventLogsStay(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		id := must.Get(journal.EventLog(w.conn.Logs.Minter(), session.DefaultTenant, "paid", "k"))(t)
-		publish := func() error { return w.client.Publish(t.Context(), "paid", "k", messages.Control{}) }
-		must.Do(t, publish())
-		for i := range 8 { // lineage comes in both partitions
-			w.done("agent", messages.Task{ID: run.ID(fmt.Sprint("r", i))})
-		}
-		time.Sleep(keep)
-		want := fmt.Sprintf("session %s is the log of a limit or of an event", id)
-		if out := w.prune(w.options()); !slices.ContainsFunc(out, func(o Outcome) bool { return o.State == Kept && o.Reason == want }) {
-			t.Errorf("prune: %q, want one with %q", states(out), want)
-		}
-		must.Do(t, publish())
-	})
-}

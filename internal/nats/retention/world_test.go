@@ -111,7 +111,7 @@ func (w *world) start(incarnation string) {
 	registry := &engine.Registry{}
 	var offers []messages.Workflow
 	for name, f := range map[string]func(context.Context, flow.Info, session.Session) (session.Session, error){
-		"agent": answer, "tree": w.tree, "fan": fan, "ask": ask, "fail": fail, "copy": func(ctx context.Context, _ flow.Info, s session.Session) (session.Session, error) {
+		"agent": answer, "await": await, limited: answer, "tree": w.tree, "fan": fan, "ask": ask, "fail": fail, "copy": func(ctx context.Context, _ flow.Info, s session.Session) (session.Session, error) {
 			return flow.Detach(ctx, s)
 		},
 		"prompted": func(ctx context.Context, _ flow.Info, s session.Session) (session.Session, error) {
@@ -134,6 +134,9 @@ func (w *world) start(incarnation string) {
 		}}
 		must.Do(t, registry.Register(g))
 		offers = append(offers, messages.Workflow{Name: name, Revision: "1"})
+		if name == limited {
+			offers[len(offers)-1].Limit = &oneAtATime
+		}
 	}
 	must.Do(t, w.conn.Dispatch.Registry.Register(ctx, dispatch.DefaultPool, offers))
 	log := w.conn.Logs.Log()
@@ -284,6 +287,17 @@ func (w *world) result(id run.ID) messages.Result {
 	}
 	must.Do(w.t, w.conn.Projections.WaitCaughtUp(ctx))
 	return r
+}
+
+// limited is a workflow with a limit.
+const limited = "limited"
+
+var oneAtATime = run.Limit{Concurrency: 1}
+
+// await waits for an event, half a minute at most.
+func await(ctx context.Context, _ flow.Info, s session.Session) (session.Session, error) {
+	e, err := flow.AwaitEvent(ctx, "paid", "4711", &flow.AwaitOptions{Timeout: 30 * time.Second})
+	return s.With(session.AssistantText(string(e.Value))), err
 }
 
 // fan has two branches, of which it takes the first.

@@ -56,8 +56,8 @@ func opens(f *journal.Fact) bool {
 	case journal.Submitted, journal.Quarantined:
 		return true
 	}
-	_, open, _ := journal.KeyWork(f.What)
-	return open > 0
+	work, _ := journal.KeyWork(f.What)
+	return work.Open > 0
 }
 
 func openedBy(e commitlog.Entry, facts []journal.Fact) *openSession {

@@ -119,8 +119,8 @@ func (s *openSession) fold(k session.Key, f *journal.Fact) (ended *openRun) {
 			return nil
 		}
 	}
-	if due, open, ok := journal.KeyWork(f.What); ok {
-		s.Limited, s.Due, s.ticks = open, due, backoff{}
+	if work, ok := journal.KeyWork(f.What); ok {
+		s.Limited, s.Due, s.ticks = work.Open, work.Due, backoff{}
 	}
 	r := s.run(f.Run)
 	if r == nil {

@@ -65,8 +65,11 @@ func pruned(a *app.App, out []retention.Outcome, freed int, whole bool) error {
 		a.Remark("%s would be archived and purged, %s of commits", view.Counted(int64(n[retention.Due]), "tree"), view.Counted(bytes, "byte"))
 	case n[retention.Archived] > 0:
 		a.Remark("archived and purged %s, %s of commits", view.Counted(int64(n[retention.Archived]), "tree"), view.Counted(bytes, "byte"))
-	case whole && n[retention.Failed] == 0 && freed == 0:
+	case whole && n[retention.Failed] == 0 && n[retention.Removed] == 0 && freed == 0:
 		a.Remark("nothing is due")
+	}
+	if removed := int64(n[retention.Removed]); removed > 0 {
+		a.Remark("removed %s of limits and events without use", view.Counted(removed, "log"))
 	}
 	if freed > 0 {
 		a.Remark("removed %s", view.Counted(int64(freed), "result"))
@@ -130,7 +133,7 @@ func keptText(views []prunedTree) string {
 func prunedRows(views []prunedTree, now time.Time, looks bool) [][]string {
 	var rows [][]string
 	for _, v := range views {
-		if v.State == retention.Kept {
+		if v.State == retention.Kept || v.State == retention.Removed {
 			continue
 		}
 		root, what := string(v.Root), v.Reason

@@ -20,6 +20,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/web/access"
 	"github.com/rathcluster/rath/internal/web/api"
+	"github.com/rathcluster/rath/internal/web/openai"
 	"github.com/rathcluster/rath/internal/web/pages"
 	"github.com/rathcluster/rath/internal/web/problem"
 	"github.com/rathcluster/rath/internal/web/stream"
@@ -90,7 +91,11 @@ func (w *web) parts(n *Instance) (*access.Parts, error) {
 			w.events.Serve(rw, r, stream.Selection{Run: id})
 		},
 	})
-	return &access.Parts{API: routes, Pages: shown, Events: shown, Static: shown}, nil
+	door := openai.New(&openai.Options{URL: w.url.String(), Logger: n.o.Logger})
+	return &access.Parts{
+		API: routes, Pages: shown, Events: shown, Static: shown,
+		Doors: []access.Door{{Prefix: openai.Prefix, Handler: door, Errors: openai.Errors}},
+	}, nil
 }
 
 // listen opens the socket and determines the address of browsers.

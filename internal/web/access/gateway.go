@@ -71,6 +71,14 @@ type Parts struct {
 	Pages  http.Handler // /t/
 	Events http.Handler // /events/
 	Static http.Handler // /static/
+	Doors  []Door
+}
+
+// Door is a protocol of other systems, for programs with a token.
+type Door struct {
+	Prefix  string // of its paths, such as /openai/v1/
+	Handler http.Handler
+	Errors  problem.Writer
 }
 
 // Gateway authenticates requests and limits them. Its methods may be called concurrently.
@@ -110,6 +118,9 @@ func (g *Gateway) Handler(p *Parts) http.Handler {
 	if p.API != nil {
 		mux.Handle("/api/v1/", g.api(p.API))
 	}
+	for i := range p.Doors {
+		mux.Handle(p.Doors[i].Prefix, g.api(p.Doors[i].Handler))
+	}
 	if p.Pages != nil {
 		mux.Handle("/t/", g.page(p.Pages))
 	}
@@ -129,6 +140,9 @@ func (g *Gateway) Handler(p *Parts) http.Handler {
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cache-Control", "no-store")
+		if i := slices.IndexFunc(p.Doors, func(d Door) bool { return strings.HasPrefix(r.URL.Path, d.Prefix) }); i >= 0 {
+			r = problem.With(r, p.Doors[i].Errors)
+		}
 		if g.o.URL.Scheme == "https" {
 			h.Set("Strict-Transport-Security", "max-age=31536000")
 		}

@@ -301,7 +301,7 @@ func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, code run.Code, 
 }
 
 func (g *Gateway) refuseFor(w http.ResponseWriter, r *http.Request, e *problem.Error) {
-	if strings.HasPrefix(r.URL.Path, "/api/") || r.URL.Path == "/login/code" {
+	if problem.Formed(r) || strings.HasPrefix(r.URL.Path, "/api/") || r.URL.Path == "/login/code" {
 		problem.Write(w, r, e)
 		return
 	}

@@ -131,23 +131,41 @@ func CodeOf(err error) run.Code {
 	return run.CodeCancelled
 }
 
+// A Writer writes the document of an error in the form of a protocol, with its status. The
+// headers that do not depend on the form are set.
+type Writer func(w http.ResponseWriter, r *http.Request, d *Document)
+
+type writerKey struct{}
+
+// With returns a request whose errors Write writes in the form of another protocol.
+func With(r *http.Request, write Writer) *http.Request {
+	return r.WithContext(context.WithValue(r.Context(), writerKey{}, write))
+}
+
+// Formed reports whether the errors of a request have the form of another protocol.
+func Formed(r *http.Request) bool { return r.Context().Value(writerKey{}) != nil }
+
 // Write answers a request with the document of an error.
 func Write(w http.ResponseWriter, r *http.Request, err error) {
 	d := Of(err)
-	body, _ := json.Marshal(&d) // it holds texts and numbers, which always encode
 	h := w.Header()
-	h.Set("Content-Type", MediaType)
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Del("ETag")
 	h.Del("Content-Disposition")
-	h.Set("Content-Length", strconv.Itoa(len(body)))
 	if d.RetryAfter > 0 {
 		h.Set("Retry-After", strconv.Itoa(d.RetryAfter))
 	}
 	if d.Code == CodeUnauthenticated {
 		h.Set("WWW-Authenticate", `Bearer realm="rath"`)
 	}
+	if write, ok := r.Context().Value(writerKey{}).(Writer); ok {
+		write(w, r, &d)
+		return
+	}
+	body, _ := json.Marshal(&d) // it holds texts and numbers, which always encode
+	h.Set("Content-Type", MediaType)
+	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(d.Status)
 	if r.Method != http.MethodHead {
 		_, _ = w.Write(body) // the client has gone if it fails

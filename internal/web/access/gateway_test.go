@@ -40,6 +40,12 @@ func TestBearer(t *testing.T) {
 		if got.status != 401 || got.header.Get("WWW-Authenticate") == "" || got.header.Get("Content-Type") != "application/problem+json" {
 			t.Errorf("%s: %d %s", name, got.status, got.body)
 		}
+		if got := send(t, c, http.MethodGet, d.url+"/other/v1/x", "", head...); got.status != 401 || got.body != "other unauthenticated" {
+			t.Errorf("%s, at another protocol's door: %d %s", name, got.status, got.body)
+		}
+	}
+	if got := send(t, c, http.MethodGet, d.url+"/other/v1/x", "", bearer(token)...); got.status != 200 || got.body != "default ana approve api " {
+		t.Errorf("at another protocol's door: %d %q", got.status, got.body)
 	}
 	if got := send(t, c, http.MethodGet, d.url+"/api/v1/x?access_token="+token, ""); got.status != 401 {
 		t.Errorf("a token in the address: %d", got.status)

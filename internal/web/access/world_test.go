@@ -22,6 +22,7 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/web/access"
+	"github.com/rathcluster/rath/internal/web/problem"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -126,7 +127,11 @@ func (w *world) handler(t *testing.T, at string, change func(o *access.Options))
 	answer.HandleFunc("GET /api/v1/stream", stream)
 	answer.HandleFunc("GET /events/", stream)
 	g := w.last
-	return g.Handler(&access.Parts{API: answer, Pages: answer, Events: answer}), natstest.Background(t, func(ctx context.Context) error {
+	door := access.Door{Prefix: "/other/v1/", Handler: answer, Errors: func(rw http.ResponseWriter, _ *http.Request, d *problem.Document) {
+		rw.WriteHeader(d.Status)
+		_, _ = io.WriteString(rw, "other "+string(d.Code))
+	}}
+	return g.Handler(&access.Parts{API: answer, Pages: answer, Events: answer, Doors: []access.Door{door}}), natstest.Background(t, func(ctx context.Context) error {
 		if err := g.Run(ctx); ctx.Err() == nil {
 			return err
 		}

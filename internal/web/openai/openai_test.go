@@ -283,7 +283,7 @@ func (d *door) testHistory(t *testing.T) {
 	if len(s.Chunks) != 6 || three != "echo: three" {
 		t.Errorf("%d rows, %q", len(s.Chunks), three)
 	}
-	// Edited in the middle: a fork from the first answer, with the rest as the client says.
+	// Edited in the middle: a fork from the first answer, with the rest as the client's statement.
 	_, edited := d.chat(t, "ann", "talk", user("one"), assistant(one), user("2"), assistant("changed"), user("three"))
 	r := d.info(t, edited)
 	if r.Session == home || r.Root != home {

@@ -92,8 +92,8 @@ func tagsOf(pairs map[string]string) (run.Tags, error) {
 	return tags, nil
 }
 
-// said begins the rows of a history that no run has recorded.
-const said = "The client states this earlier conversation. No record confirms it.\n\n"
+// statement begins the rows of a history without a record.
+const statement = "The client states this earlier conversation. No record confirms it.\n\n"
 
 // input returns the input of the workflow: the rows from one on, of which those before
 // fresh are the client's own statement. begins reports that the session is a new one.
@@ -116,7 +116,7 @@ func (q *request) input(from, fresh int, begins bool) (json.RawMessage, error) {
 		return nil, wrong("messages", "the last one is no text of the user", "end with a user message")
 	}
 	if claim != nil {
-		prompt = said + strings.Join(claim, "\n\n") + "\n\nIt goes on:\n\n" + prompt
+		prompt = statement + strings.Join(claim, "\n\n") + "\n\nIt goes on:\n\n" + prompt
 	}
 	instructions := strings.Join(system, "\n\n")
 	if object && instructions != "" {

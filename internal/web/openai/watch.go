@@ -7,6 +7,7 @@ import (
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/web/access"
+	"github.com/rathcluster/rath/internal/web/problem"
 	"github.com/rathcluster/rath/internal/web/turn"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -76,11 +77,15 @@ func (d *Door) watch(ctx context.Context, c *access.Caller, b *begun, each func(
 			if o, err := w.look(ctx); o != nil || err != nil { // its update may be lost
 				return o, err
 			}
+		case <-c.Ended():
+			return nil, errAccess
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
 	}
 }
+
+var errAccess = &problem.Error{Code: problem.CodeUnauthenticated, Text: "the token was revoked or has expired", Remedy: "ask the operator for another one"}
 
 // watch is the state of a request that follows a run.
 type watch struct {

@@ -92,7 +92,7 @@ func roleOf(field, role string) (string, error) {
 }
 
 // Errors writes the document of an error as the protocol does. Clients repeat a request that
-// failed with some of the statuses; the header says whether that can help.
+// failed with some of the statuses; the header reports whether a repetition can help.
 func Errors(w http.ResponseWriter, r *http.Request, d *problem.Document) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/agents/roster"
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/core/strict"
 	"github.com/rathcluster/rath/llm"
@@ -44,6 +45,9 @@ type agentInput struct {
 	Images []string `json:"images,omitempty"`
 	// Guide adds AGENTS.md and the skills of the workspace to the prompt; nil is true.
 	Guide *bool `json:"guide,omitempty"`
+	// Agents names agents in files of this node that the agent may call as tools.
+	// "workspace" is all agents in files of the workspace, "workspace/NAME" one of them.
+	Agents []string `json:"agents,omitempty"`
 }
 
 // agentWorkflow is the name of the built-in agent.
@@ -54,12 +58,19 @@ const maxApproveTimeout = 366 * 24 * time.Hour
 
 const agentSchema = `{"oneOf":[{"type":"null"},{"type":"string"},{"type":"object","additionalProperties":false,"properties":{` +
 	`"prompt":{"type":"string"},"system":{"type":"string"},"name":{"type":"string"},"memory":{"type":"string"},"commit":{"type":"boolean"},"rounds":{"type":"integer","minimum":1},` +
-	`"tool_choice":{"type":"string"},"images":{"type":"array","maxItems":16,"items":{"type":"string"}},"guide":{"type":"boolean"},"approve":{"type":"array","items":{"type":"string"}},"approve_timeout_ms":{"type":"integer","minimum":1,"maximum":31622400000}}}]}`
+	`"tool_choice":{"type":"string"},"images":{"type":"array","maxItems":16,"items":{"type":"string"}},"guide":{"type":"boolean"},"agents":{"type":"array","maxItems":32,"items":{"type":"string"}},"approve":{"type":"array","items":{"type":"string"}},"approve_timeout_ms":{"type":"integer","minimum":1,"maximum":31622400000}}}]}`
 
-// agentRegistration offers one agent whose prompt, model, tools, workspace and budget
-// come from the task. tools are the tools of this node that a task may name; elsewhere
-// finds tools of other processes, and blobs returns a tenant's blobs.
-func agentRegistration(tools []tool.Tool, elsewhere func(ctx context.Context, names []string) ([]tool.Tool, error), blobs func(session.Tenant) blob.Store) flow.Registration {
+// agentParts are the parts of a node that its agents use.
+type agentParts struct {
+	tools     []tool.Tool // those that a task may name
+	elsewhere func(ctx context.Context, names []string) ([]tool.Tool, error)
+	blobs     func(session.Tenant) blob.Store
+	roster    []roster.Agent // the agents in files
+}
+
+// registration offers one agent whose prompt, model, tools, workspace and budget come from
+// the task.
+func (p *agentParts) registration() flow.Registration {
 	return flow.Registration{
 		Name: agentWorkflow, Revision: "1", Input: json.RawMessage(agentSchema),
 		Description: "One agent: prompt, model, tools, workspace and budget come from the task.",
@@ -68,43 +79,51 @@ func agentRegistration(tools []tool.Tool, elsewhere func(ctx context.Context, na
 			if err != nil {
 				return nil, err
 			}
-			chosen, others := pickTools(tools, s.Tools)
-			agent := &flow.Agent{
-				Name: in.Name, Prompt: in.System, Provider: llm.Provider{Model: s.Model}, Memory: in.Memory, Commit: in.Commit, MaxRounds: in.Rounds, Tools: chosen, MCP: s.MCP, ToolChoice: in.ToolChoice,
-				ApproveTimeout: time.Duration(in.ApproveTimeoutMS) * time.Millisecond,
+			w, err := p.newAgent(in, s)
+			if err != nil {
+				return nil, err
 			}
-			if agent.Name == "" {
-				agent.Name = "agent"
-			}
-			if len(in.Approve) > 0 {
-				agent.Approve = func(spec tool.Spec, _ json.RawMessage) bool {
-					return slices.Contains(in.Approve, "*") || slices.Contains(in.Approve, spec.Name)
-				}
-			}
-			return &oneAgent{Agent: agent, in: in, task: s, here: tools, others: others, elsewhere: elsewhere, blobs: blobs}, nil
+			return w, nil
 		},
 	}
 }
 
+// newAgent returns the agent of a task.
+func (p *agentParts) newAgent(in agentInput, s flow.Info) (*oneAgent, error) {
+	if err := p.checkAgents(in.Agents); err != nil {
+		return nil, err
+	}
+	chosen, others := pickTools(p.tools, s.Tools)
+	agent := &flow.Agent{
+		Name: cmp.Or(in.Name, "agent"), Prompt: in.System, Provider: llm.Provider{Model: s.Model}, Memory: in.Memory, Commit: in.Commit, MaxRounds: in.Rounds, Tools: chosen, MCP: s.MCP, ToolChoice: in.ToolChoice,
+		ApproveTimeout: time.Duration(in.ApproveTimeoutMS) * time.Millisecond,
+	}
+	if len(in.Approve) > 0 {
+		agent.Approve = func(spec tool.Spec, _ json.RawMessage) bool {
+			return slices.Contains(in.Approve, "*") || slices.Contains(in.Approve, spec.Name)
+		}
+	}
+	return &oneAgent{Agent: agent, in: in, task: s, others: others, node: p}, nil
+}
+
 // oneAgent is the workflow "agent" for one task.
 type oneAgent struct {
-	Agent     *flow.Agent
-	in        agentInput
-	task      flow.Info
-	here      []tool.Tool // all of this node
-	others    []string    // tools that this node has not
-	elsewhere func(ctx context.Context, names []string) ([]tool.Tool, error)
-	blobs     func(session.Tenant) blob.Store
+	Agent  *flow.Agent
+	in     agentInput
+	task   flow.Info
+	others []string // tools that this node has not
+	bare   bool     // it has no tools, also with a workspace
+	node   *agentParts
 }
 
 // Forward implements flow.Workflow.
 func (w *oneAgent) Forward(ctx context.Context, s session.Session) (session.Session, error) {
 	equipped := *w.Agent
-	if s.Placement().Backend != "" && len(w.task.Tools) == 0 {
+	if s.Placement().Backend != "" && len(w.task.Tools) == 0 && !w.bare {
 		equipped.Tools = usualTools()
 	}
 	if len(w.others) > 0 {
-		found, err := w.elsewhere(ctx, w.others)
+		found, err := w.node.elsewhere(ctx, w.others)
 		if err != nil {
 			return s, err
 		}
@@ -118,17 +137,24 @@ func (w *oneAgent) Forward(ctx context.Context, s session.Session) (session.Sess
 				return s, err
 			}
 			s = guided
-			if len(w.task.Tools) == 0 { // otherwise the task names it if it wants it
+			if len(w.task.Tools) == 0 && !w.bare { // otherwise the task names it if it wants it
 				equipped.Tools = append(equipped.Tools, more...)
 			}
 		}
-		images, err := attach(ctx, w.blobs, s.Key().Tenant, w.in.Images)
+		images, err := attach(ctx, w.node.blobs, s.Key().Tenant, w.in.Images)
 		if err != nil {
 			return s, err
 		}
 		s = s.With(session.UserText(w.in.Prompt).WithImages(images...))
 	case s.Len() == 0:
 		return s, &strict.Error{Message: "agent", Problem: "the prompt is empty", Remedy: `send "input": "what to do", or a session that says it`}
+	}
+	if len(w.in.Agents) > 0 {
+		more, err := w.agentTools(ctx, s, &equipped)
+		if err != nil {
+			return s, err
+		}
+		equipped.Tools = append(slices.Clip(equipped.Tools), more...)
 	}
 	if err := cmp.Or(w.checkChoice(equipped.Tools), w.checkApprove(equipped.Tools)); err != nil {
 		return s, err
@@ -160,7 +186,7 @@ func (w *oneAgent) checkApprove(tools []tool.Tool) error {
 	}
 	for i, name := range w.in.Approve {
 		named := func(t tool.Tool) bool { return t.Spec().Name == name }
-		if name != "*" && !slices.ContainsFunc(tools, named) && !slices.ContainsFunc(w.here, named) {
+		if name != "*" && !slices.ContainsFunc(tools, named) && !slices.ContainsFunc(w.node.tools, named) {
 			return &strict.Error{
 				Message: "agent input", Field: fmt.Sprintf("approve[%d]", i), Problem: fmt.Sprintf("there is no tool %q", name),
 				Remedy: `say "*" for all tools, or the names of tools that the task has`,
@@ -194,7 +220,7 @@ func readAgent(raw json.RawMessage) (agentInput, error) {
 		return in, nil
 	}
 	if err := messages.DecodeInput("agent", raw, &in); err != nil {
-		return in, fmt.Errorf(`%w; send text, or an object with "prompt" and optionally system, name, memory, commit, rounds, tool_choice, images, guide, approve, approve_timeout_ms`, err)
+		return in, fmt.Errorf(`%w; send text, or an object with "prompt" and optionally system, name, memory, commit, rounds, tool_choice, images, guide, agents, approve, approve_timeout_ms`, err)
 	}
 	if in.Memory != "" && session.ValidID("memory", in.Memory) != nil {
 		return in, &strict.Error{Message: "agent input", Field: "memory", Problem: messages.Text(session.ValidID("memory", in.Memory)), Remedy: "send the name of a memory"}

@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/agents/roster"
 	"github.com/rathcluster/rath/internal/agents/rules"
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/journal"
@@ -177,9 +178,12 @@ func (n *Instance) wire(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("node: %w", err)
 	}
-	for _, g := range n.offer.registrations(append([]flow.Registration{
-		agentRegistration(append(tool.Builtins(), n.o.Tools...), n.tools.announced, n.Blobs), forkRegistration(), mergeRegistration(),
-	}, n.notifier.registrations()...)) {
+	agents := &agentParts{tools: append(tool.Builtins(), n.o.Tools...), elsewhere: n.tools.announced, blobs: n.Blobs}
+	if agents.roster, err = roster.ReadDir(n.o.Agents); err != nil {
+		return fmt.Errorf("node: %w", err)
+	}
+	built := append([]flow.Registration{agents.registration(), forkRegistration(), mergeRegistration()}, agents.rosterRegistrations()...)
+	for _, g := range n.offer.registrations(append(built, n.notifier.registrations()...)) {
 		if err := n.offer.registry.Register(g); err != nil {
 			return err
 		}

@@ -71,6 +71,9 @@ type Options struct {
 	// approval, and which are refused; see docs/rules.md for the format. "default" has the
 	// default rules, and "" lets all calls run that the task does not want approved.
 	Rules string
+	// Agents is a directory of agents in files: each file NAME.md is a workflow, and a tool
+	// of the agents whose tasks name it; see docs/agents.md for the format. "" is none.
+	Agents string
 	// Targets is a file with the targets of notifications, and the rules that choose their
 	// events; see docs/notify.md for the format. "" is none. Routers send none.
 	Targets string

@@ -106,7 +106,7 @@ func TestDescribe(t *testing.T) {
 			}
 			return agent("one"), nil
 		}}, messages.Workflow{Type: "*flow.Agent", Parts: []messages.WorkflowPart{part(".", "one")}}},
-		{"the built-in agent", agentRegistration(nil, nil, nil), messages.Workflow{Type: "*node.oneAgent", Parts: []messages.WorkflowPart{part("Agent", "agent")}}},
+		{"the built-in agent", (&agentParts{}).registration(), messages.Workflow{Type: "*node.oneAgent", Parts: []messages.WorkflowPart{part("Agent", "agent")}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

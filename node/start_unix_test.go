@@ -33,8 +33,9 @@ type victim struct {
 	kill   func(t *testing.T)
 }
 
-// newVictim starts a fleet whose node has the workflows of a value of asNode.
-func newVictim(t *testing.T, workflows string) *victim {
+// newVictim starts a fleet whose node has the workflows of a value of asNode, and further
+// arguments.
+func newVictim(t *testing.T, workflows string, args ...string) *victim {
 	t.Helper()
 	w := &victim{srv: natstest.Start(t, &natsserver.Options{Port: -1}), ledger: filepath.Join(t.TempDir(), "ledger")}
 	key := cluster.NewKey()
@@ -47,8 +48,9 @@ func newVictim(t *testing.T, workflows string) *victim {
 	w.router = member(t, w.srv, Options{Fleet: Fleet{Routing: RouteOnly, Gossip: w.gossip(first)}})
 
 	user, password := w.srv.Node()
-	node := exec.CommandContext(t.Context(), must.Get(os.Executable())(t), "-nats", w.srv.URL(), "-user", user, "-level", "lazy", "-store", t.TempDir(),
+	args = append(args, "-nats", w.srv.URL(), "-user", user, "-level", "lazy", "-store", t.TempDir(),
 		"-gossip", w.at(), "-join", first, "-gossip-key-file", keyFile)
+	node := exec.CommandContext(t.Context(), must.Get(os.Executable())(t), args...)
 	node.Env = append(os.Environ(), asNode+"="+workflows, "NATS_PASSWORD="+password)
 	must.Do(t, node.Start())
 	ended := make(chan struct{})

@@ -171,7 +171,7 @@ func (r *reader) skill(folder manifest.Entry) (Skill, error) {
 	if strings.IndexByte(text, 0) >= 0 {
 		return refuse("has a binary %s", skillFile)
 	}
-	if err := s.parse(strings.ToValidUTF8(strings.ReplaceAll(text, "\r\n", "\n"), "\ufffd")); err != nil {
+	if err := s.parse(text); err != nil {
 		return s, err
 	}
 	if s.Name != path.Base(folder.Path) {
@@ -180,10 +180,21 @@ func (r *reader) skill(folder manifest.Entry) (Skill, error) {
 	return s, nil
 }
 
+// CutFront divides a Markdown text into its front matter, between lines of ---, and the
+// rest.
+func CutFront(text string) (head, body string, ok bool) {
+	text = strings.TrimPrefix(strings.ToValidUTF8(strings.ReplaceAll(text, "\r\n", "\n"), "\ufffd"), "\ufeff")
+	rest, ok := strings.CutPrefix(text, "---\n")
+	if !ok {
+		return "", "", false
+	}
+	return strings.Cut(rest, "\n---\n")
+}
+
 // parse reads SKILL.md: name and description in YAML between lines of ---, then the text.
 func (s *Skill) parse(text string) error {
-	head, body, ok := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(text, "\ufeff"), "---\n"), "\n---\n")
-	if !ok || !strings.HasPrefix(strings.TrimPrefix(text, "\ufeff"), "---\n") {
+	head, body, ok := CutFront(text)
+	if !ok {
 		return refusal("has a " + skillFile + " that does not begin with ---, name and description in YAML, and ---")
 	}
 	var said struct {

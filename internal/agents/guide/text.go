@@ -43,6 +43,11 @@ func (g *Guide) Text() string {
 	return b.String()
 }
 
+// Quote renders a file of a workspace that describes an agent, for the prompt of that agent.
+func Quote(file, text string) string {
+	return fmt.Sprintf("The file %s of the workspace describes the agent that you are, quoted. %s%s", file, terms, line(text))
+}
+
 func line(texts ...string) string {
 	var b strings.Builder
 	enc := json.NewEncoder(&b)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/internal/agents/mcp"
+	"github.com/rathcluster/rath/internal/agents/roster"
 	"github.com/rathcluster/rath/internal/agents/rules"
 	"github.com/rathcluster/rath/internal/models"
 	"github.com/rathcluster/rath/internal/nats/streams"
@@ -37,6 +38,7 @@ type Settings struct {
 	Models  Setting
 	MCP     Setting
 	Rules   Setting
+	Agents  Setting
 	Level   Setting
 	Slots   Setting
 	Unsafe  Setting
@@ -73,6 +75,7 @@ var Options = []Option{
 	{"tenant", []string{"RATH_TENANT"}, "tenant", string(session.DefaultTenant), "tenant", checkTenant, func(s *Settings) *Setting { return &s.Tenant }},
 	{"model", []string{"RATH_MODEL", "OPENAI_DEFAULT_MODEL"}, "", "", "default model", nil, func(s *Settings) *Setting { return &s.Model }},
 	{"mcp", []string{"RATH_MCP"}, "", "", "file with the list of MCP servers", checkServers, func(s *Settings) *Setting { return &s.MCP }},
+	{"agents", []string{"RATH_AGENTS"}, "", "", "directory of agents in files NAME.md", checkAgents, func(s *Settings) *Setting { return &s.Agents }},
 	{"rules", []string{"RATH_RULES"}, "", "", "file with rules for calls of models, or default", checkRules, func(s *Settings) *Setting { return &s.Rules }},
 	{"models", []string{"RATH_MODELS"}, "", "", "file with the list of models", checkModels, func(s *Settings) *Setting { return &s.Models }},
 	{"level", []string{"RATH_LEVEL"}, "level", string(streams.Fsync), "fsync or lazy", checkLevel, func(s *Settings) *Setting { return &s.Level }},
@@ -108,6 +111,11 @@ func checkModels(v string) error {
 
 func checkServers(v string) error {
 	_, err := mcp.Read(v)
+	return err
+}
+
+func checkAgents(v string) error {
+	_, err := roster.ReadDir(v)
 	return err
 }
 

@@ -43,6 +43,11 @@ func Start(ctx context.Context, a *app.App, names []string, c Config) (f *Fleet,
 			return nil, err
 		}
 	}
+	if c.Agents = a.Config.Agents.Value; c.Agents != "" {
+		if c.Agents, err = filepath.Abs(c.Agents); err != nil {
+			return nil, err
+		}
+	}
 	f = &Fleet{config: c, exe: c.Program, up: map[string]*Member{}}
 	if f.exe == "" {
 		if f.exe, err = os.Executable(); err != nil {

@@ -24,6 +24,7 @@ type Config struct {
 	Models string // the file of the list of models
 	MCP    string // the file of the list of MCP servers
 	Rules  string // the file of the rules for calls, or "default"
+	Agents string // the directory of the agents in files
 	Model  string
 	Unsafe bool
 	// Script is a file that answers model calls. Demo is a directory over which the
@@ -49,6 +50,9 @@ func (c *Config) args(dev, name, store string) []string {
 	}
 	if c.Rules != "" {
 		args = append(args, "-rules", c.Rules)
+	}
+	if c.Agents != "" {
+		args = append(args, "-agents", c.Agents)
 	}
 	return args
 }

@@ -14,15 +14,15 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// agent puts the values of --tool-choice and --attach into the input of the task. It
+// agent puts the values of --tool-choice, --agents and --attach into the input of the task. It
 // returns the bytes of the images, which are to be stored before the task is sent.
 func (f *taskFlags) agent(a *app.App, cmd *cobra.Command, workflow string, t *messages.Task) (images [][]byte, err error) {
 	switch {
 	case f.choice == "" && cmd.Flags().Changed("tool-choice"):
 		return nil, app.Usage(cmd, errors.New("--tool-choice is empty: want required, none, auto, or the name of a tool"))
-	case f.choice == "" && len(f.attach) == 0:
+	case f.choice == "" && len(f.attach) == 0 && len(f.agents) == 0:
 		return nil, nil
-	case workflow != "agent":
+	case workflow != "agent" && len(f.agents) == 0:
 		return nil, app.Usage(cmd, fmt.Errorf("--tool-choice and --attach are of the workflow agent, and this is %s", workflow))
 	case len(f.attach) > session.MaxImages:
 		return nil, app.Usage(cmd, fmt.Errorf("--attach: %d images, at most %d are taken", len(f.attach), session.MaxImages))
@@ -49,7 +49,7 @@ func (f *taskFlags) agent(a *app.App, cmd *cobra.Command, workflow string, t *me
 		flag, member string
 		value        any
 		given        bool
-	}{{"--tool-choice", "tool_choice", f.choice, f.choice != ""}, {"--attach", "images", digests, len(digests) > 0}} {
+	}{{"--tool-choice", "tool_choice", f.choice, f.choice != ""}, {"--attach", "images", digests, len(digests) > 0}, {"--agents", "agents", f.agents, len(f.agents) > 0}} {
 		if !set.given {
 			continue
 		}

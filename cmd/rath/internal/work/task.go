@@ -30,6 +30,7 @@ type taskFlags struct {
 	mcp     []string
 	budget  budgetFlags
 	choice  string
+	agents  []string
 	attach  []string
 	tags    []string
 
@@ -49,6 +50,7 @@ func (f *taskFlags) add(cmd *cobra.Command) {
 	fs.StringSliceVar(&f.tools, "tools", nil, "tools of the agent, separated by commas")
 	fs.StringSliceVar(&f.mcp, "mcp", nil, "MCP servers of the node for the agent, separated by commas")
 	fs.StringVar(&f.choice, "tool-choice", "", "of agent: tool choice of the first model call: required, none, auto, or the name of a tool")
+	fs.StringSliceVar(&f.agents, "agents", nil, "agents in files that the agent may call as tools; workspace is those in its files")
 	fs.StringArrayVar(&f.attach, "attach", nil, "of agent: show the model this image, a PNG, JPEG, GIF or WebP; can be given again")
 	fs.StringArrayVar(&f.tags, "tag", nil, "a pair to find the run by, such as customer=acme; can be given again")
 	fs.StringVar(&f.onFailure, "on-failure", "", "hold: wait for \"rath answer RUN again\" at a step that has failed for the last time")

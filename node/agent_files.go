@@ -64,11 +64,11 @@ func (p *agentParts) checkAgents(names []string) error {
 		if name == ofWorkspace || strings.HasPrefix(name, ofWorkspace+"/") || slices.ContainsFunc(p.roster, func(a roster.Agent) bool { return a.Name == name }) {
 			continue
 		}
-		there := `"workspace" for those in files of the workspace`
+		there := []string{`"workspace" for those in files of the workspace`}
 		for _, a := range p.roster {
-			there += ", " + a.Name
+			there = append(there, a.Name)
 		}
-		return &strict.Error{Message: "agent input", Field: fmt.Sprintf("agents[%d]", i), Problem: fmt.Sprintf("this node has no agent %q", name), Remedy: "there are: " + there}
+		return &strict.Error{Message: "agent input", Field: fmt.Sprintf("agents[%d]", i), Problem: fmt.Sprintf("this node has no agent %q", name), Remedy: "there are: " + strings.Join(there, ", ")}
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -156,15 +155,6 @@ func TestLimitRejects(t *testing.T) {
 
 // limited has a workflow, of one run at a time per customer, that notes its begin and end.
 func limited() []flow.Registration {
-	note := func(text string) error {
-		f, err := os.OpenFile(os.Getenv(ledgerOf), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		_, err = fmt.Fprintln(f, text)
-		return err
-	}
 	return []flow.Registration{{Name: "bill", Revision: "1", Limit: &run.Limit{Key: []string{"tag.customer"}, Concurrency: 1}, New: func() flow.Workflow {
 		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 			i, _ := flow.RunInfo(ctx)

@@ -46,6 +46,8 @@ func TestMain(m *testing.M) {
 		os.Exit(Execute(os.Args[1:], &Options{Workflows: limited()}))
 	case "events":
 		os.Exit(Execute(os.Args[1:], &Options{Workflows: payments()}))
+	case "quotas":
+		os.Exit(Execute(os.Args[1:], new(metered())))
 	case "commands":
 		os.Exit(Execute(os.Args[1:], &Options{Workflows: []flow.Registration{commands()}}))
 	default:

@@ -102,15 +102,21 @@ type meter struct {
 	mu     sync.Mutex
 	each   int64
 	calls  int
+	noted  bool // in the ledger, by their keys
 	during func()
 }
 
 func (m *meter) Client(context.Context, llm.Provider) (llm.Client, error) { return m, nil }
 
-func (m *meter) Complete(context.Context, *llm.Request, func(llm.Delta)) (*llm.Response, error) {
+func (m *meter) Complete(_ context.Context, r *llm.Request, _ func(llm.Delta)) (*llm.Response, error) {
 	m.mu.Lock()
 	m.calls++
 	m.mu.Unlock()
+	if m.noted {
+		if err := note(r.StepKey); err != nil {
+			return nil, err
+		}
+	}
 	if m.during != nil {
 		m.during()
 	}
@@ -121,6 +127,15 @@ func (m *meter) count() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.calls
+}
+
+// quotaCalls are the model calls of each run in a test with a quota. No run ends within it.
+const quotaCalls = 25
+
+// metered are the options of a node of a test that kills another one.
+func metered() Options {
+	m := &meter{each: 100, noted: true, during: func() { time.Sleep(10 * time.Millisecond) }}
+	return Options{Models: Models{Source: m}, Slots: 4, Workflows: []flow.Registration{asking(quotaCalls)}}
 }
 
 func asking(calls int) flow.Registration {
@@ -142,7 +157,7 @@ func asking(calls int) flow.Registration {
 // and each makes its calls once.
 func TestQuotaOfTokens(t *testing.T) {
 	t.Parallel()
-	const runs, calls, each, quota = 8, 25, 100, 2000 // no run ends within the quota
+	const runs, calls, each, quota = 8, quotaCalls, 100, 2000
 	srv := natstest.Start(t, nil)
 	m := &meter{each: each}
 	var nodes []*Instance

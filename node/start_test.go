@@ -57,17 +57,20 @@ func looping() []flow.Registration {
 		}),
 		offer("noted", func(ctx context.Context, s session.Session) (session.Session, error) {
 			i, _ := flow.RunInfo(ctx)
-			_, err := flow.Do(ctx, "note", func(context.Context) (int, error) {
-				f, err := os.OpenFile(os.Getenv(ledgerOf), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-				if err != nil {
-					return 0, err
-				}
-				defer f.Close()
-				return fmt.Fprintln(f, i.Run)
-			}, tool.Idempotent)
+			_, err := flow.Do(ctx, "note", func(context.Context) (int, error) { return 1, note(string(i.Run)) }, tool.Idempotent)
 			return s, err
 		}),
 	}
+}
+
+// note adds a line to the ledger.
+func note(text string) error {
+	f, err := os.OpenFile(os.Getenv(ledgerOf), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(f, text)
+	return errors.Join(err, f.Close())
 }
 
 // starts has two workflows: order starts runs of pay as its input says, and answers with

@@ -29,6 +29,8 @@ type Driver struct {
 	// an order that does not depend on the scheduler: the first branch of a fan-out that
 	// can win a race wins it. It is for tests.
 	InOrder bool
+	// Quota is the quota of the tenant for started runs, nil for none. It is for tests.
+	Quota *journal.QuotaLimit
 	// Answer answers questions, as in [Runtime].
 	Answer func(ctx context.Context, q run.Question) (any, error)
 

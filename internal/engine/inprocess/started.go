@@ -48,7 +48,7 @@ func (s *startedRuns) adopt(task journal.Task) *startedRun {
 		g, ok = t.d.lookup(task.Workflow)
 	}
 	if ok {
-		limit, err := journal.NewLimit(g.Limit, nil, t.rt.Mint, &task)
+		limit, err := journal.NewLimit(g.Limit, t.d.Quota, t.rt.Mint, &task)
 		if err != nil {
 			s.reject(task, err)
 			return nil
@@ -74,8 +74,11 @@ func (s *startedRuns) adopt(task journal.Task) *startedRun {
 	}
 	t.mu.Unlock()
 	t.d.enter(t, r.root)
-	if r.task.Limit != nil {
-		t.d.enter(t, r.task.Limit.Log)
+	if l := r.task.Limit; l != nil {
+		t.d.enter(t, l.Log)
+		if l.Quota != nil {
+			t.d.enter(t, l.Quota.Log)
+		}
 	}
 	return r
 }

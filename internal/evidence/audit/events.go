@@ -193,16 +193,18 @@ func (l *limitData) quota() (q quotaData, itself bool) {
 }
 
 type setData struct {
+	By    string          `json:"by"`
 	Limit json.RawMessage `json:"limit"`
 	Open  int64           `json:"open"`
 }
 
 type blockedData struct {
-	Open  int64  `json:"open"`
-	Path  string `json:"path"`
-	Quota uint64 `json:"quota"`
-	Run   string `json:"run"`
-	Until int64  `json:"until"`
+	Open    int64  `json:"open"`
+	Path    string `json:"path"`
+	Quota   uint64 `json:"quota"`
+	Run     string `json:"run"`
+	Session string `json:"session"`
+	Until   int64  `json:"until"`
 }
 
 type requestedData struct {

@@ -20,15 +20,23 @@ type limitLog struct {
 	asked   map[string]string // by run, its home
 }
 
-// limitMark is an event of the log of a key, or a run.granted, for the comparison with the
-// other log.
+// The kinds of marks that are no kinds of events.
+const (
+	quotaWaits  = "run.waiting for a quota"
+	quotaOpened = "run.received with an opened quota"
+	callOpened  = "limit.decided of a call"
+)
+
+// limitMark is an event of the log of a key, or one of the home of a run, for the comparison
+// with the other log, session.
 type limitMark struct {
 	log          *log
 	seq          uint64
 	kind         string
 	at           int64
 	run, session string
-	limit        string
+	limit        string // of a decision: the reason of a rejection
+	path         string // of a model call that waits
 }
 
 func (l *limitLog) open() int { return len(l.waiting) + len(l.holders) + len(l.blocked) }
@@ -59,8 +67,8 @@ func limitsOf(f *folding) *limitLog {
 	return f.l.limit
 }
 
-func markLimit(f *folding, kind, run, session, limit string) {
-	f.a.limits = append(f.a.limits, limitMark{f.l, f.c.seq, kind, f.c.events[f.i].time, run, session, limit})
+func markLimit(f *folding, kind, run, session, limit, path string) {
+	f.a.limits = append(f.a.limits, limitMark{f.l, f.c.seq, kind, f.c.events[f.i].time, run, session, limit, path})
 }
 
 func requested(f *folding, e *event, d requestedData) {
@@ -75,7 +83,7 @@ func requested(f *folding, e *event, d requestedData) {
 	}
 	l.waiting = slices.Insert(l.waiting, at, d)
 	l.asked[d.Run] = d.Session
-	markLimit(f, e.kind, d.Run, d.Session, string(d.Limit))
+	markLimit(f, e.kind, d.Run, d.Session, string(d.Limit), "")
 	counts(f, d.Run, l, d.Open)
 }
 
@@ -101,7 +109,7 @@ func decided(f *folding, e *event, d decidedData) {
 	if d.Rejected == "" {
 		grants(f, e, &r, l)
 	}
-	markLimit(f, e.kind, d.Run, d.Session, d.Rejected)
+	markLimit(f, e.kind, d.Run, d.Session, d.Rejected, "")
 	counts(f, d.Run, l, d.Open)
 }
 
@@ -138,7 +146,7 @@ func freed(f *folding, e *event, d decidedData) {
 	if holds >= 0 {
 		l.holders = slices.Delete(l.holders, holds, holds+1)
 	}
-	markLimit(f, e.kind, d.Run, d.Session, "")
+	markLimit(f, e.kind, d.Run, d.Session, "", "")
 	counts(f, d.Run, l, d.Open)
 }
 
@@ -159,7 +167,7 @@ func granted(f *folding, e *event, d decidedData) {
 	}
 	f.a.check(Limits, more == (d.Next != nil), f.says(d.Run, "the request of the quota after the grant of the key alone", "another one"))
 	g.granted, g.keyed = !more, true
-	markLimit(f, e.kind, d.Run, log, "")
+	markLimit(f, e.kind, d.Run, log, "", "")
 }
 
 // limited notes the limit of a submitted run.
@@ -175,22 +183,25 @@ func (g *runState) limited(f *folding, raw json.RawMessage) {
 
 // finishLimits compares the logs of keys with the homes of the runs.
 func finishLimits(a *audit) {
-	type grant struct {
-		of       key
-		log, run string
+	type fact struct {
+		kind            string
+		in              key
+		of, run, detail string
 	}
-	given := map[grant]bool{}
+	have := map[fact]bool{}
 	for _, m := range a.limits {
-		if m.kind == limitDecided && m.limit == "" {
-			given[grant{key{m.log.tenant, m.session}, m.log.id, m.run}] = true
+		if m.kind != limitDecided || m.limit == "" {
+			have[fact{m.kind, m.log.key, m.session, m.run, m.path}] = true
 		}
 	}
+	follows := map[string]string{runGranted: limitDecided, quotaOpened: callOpened, limitBlocked: quotaWaits}
 	for _, m := range a.limits {
-		if m.kind == runGranted {
+		if cause := follows[m.kind]; cause != "" {
 			from := a.logs[key{m.log.tenant, m.session}]
 			removed := from == nil || from.limit != nil && m.at < from.limit.first // and has begun anew
-			a.check(Limits, given[grant{key{m.log.tenant, m.log.id}, m.session, m.run}] || removed || a.incomplete(from), func() Violation {
-				return m.log.says(m.seq, m.run, "a limit.decided of it in "+m.session, "none")
+			ok := removed || a.incomplete(from) || a.o.Open && m.kind == limitBlocked
+			a.check(Limits, ok || have[fact{cause, from.key, m.log.id, m.run, m.path}], func() Violation {
+				return m.log.says(m.seq, m.run, "a "+cause+" of it in "+m.session, "none")
 			})
 			continue
 		}

@@ -122,9 +122,12 @@ func closedKey(f *folding, _ *event, _ struct{}) {
 	f.l.fence = keyClosed
 }
 
-// awaitsEvents notes the waits of a run for events.
-func awaitsEvents(f *folding, r *logRun, d *waitingData) {
+// awaitsKeys notes the waits of a run for events and quotas.
+func awaitsKeys(f *folding, r *logRun, d *waitingData) {
 	for _, w := range d.For {
+		if w.Kind == "quota" {
+			markLimit(f, quotaWaits, d.Run, w.Log, "", w.Path)
+		}
 		if w.Kind != "event" {
 			continue
 		}

@@ -13,6 +13,7 @@ func quotaSet(f *folding, _ *event, d setData) {
 	l := limitsOf(f)
 	before := l.quota.Setting
 	_, ok := l.set(d.Limit)
+	f.a.check(Limits, d.By != "", f.says("", "a setting by an operator", "it by nobody"))
 	f.a.check(Limits, ok && l.quota.Log == f.l.id && l.quota.Setting > before, f.says("", fmt.Sprintf("a setting of this quota after number %d", before), clip(string(d.Limit), 60)))
 	l.expire(f)
 	counts(f, "", l, d.Open)
@@ -21,10 +22,20 @@ func quotaSet(f *folding, _ *event, d setData) {
 // blocked folds that a model call waits for the quota.
 func blocked(f *folding, _ *event, d blockedData) {
 	l := limitsOf(f)
+	markLimit(f, limitBlocked, d.Run, d.Session, "", d.Path)
 	f.a.check(Limits, l.blocks(d.Run, d.Path) < 0, f.says(d.Run, "a model call that was not blocked before", d.Path))
 	l.expire(f)
 	l.blocked = append(l.blocked, d)
 	counts(f, d.Run, l, d.Open)
+}
+
+// quotaOpened notes that a run goes on with a model call, because the quota was set.
+func (f *folding) quotaOpened(r *logRun, d *receivedData) {
+	for i := 0; d.Kind == "opened" && r.state == "waiting" && i < len(r.suspended.For); i++ {
+		if w := r.suspended.For[i]; w.Path == d.Path {
+			markLimit(f, quotaOpened, d.Run, w.Log, "", d.Path)
+		}
+	}
 }
 
 func (l *limitLog) blocks(run, path string) int {
@@ -40,6 +51,7 @@ func (l *limitLog) expire(f *folding) {
 // unblocks folds that a blocked model call may begin.
 func unblocks(f *folding, e *event, l *limitLog, d *decidedData) {
 	at := l.blocks(d.Run, d.Path)
+	markLimit(f, callOpened, d.Run, d.Session, "", d.Path)
 	f.a.check(Limits, at >= 0 && l.blocked[max(at, 0)].Quota < l.quota.Setting && e.time < l.blocked[max(at, 0)].Until, f.says(d.Run, "a blocked model call, after another setting of the quota", d.Path))
 	if at >= 0 {
 		l.blocked = slices.Delete(l.blocked, at, at+1)

@@ -68,6 +68,7 @@ func (m *mortal) Append(ctx context.Context, at commitlog.Position, c commitlog.
 // fleet is the state that outlives processes: the log, and the records of the tools.
 type fleet struct {
 	limit   *run.Limit // of the workflow
+	quota   *dayQuota  // nil without one
 	log     commitlog.Memory
 	mu      sync.Mutex
 	witness bytes.Buffer
@@ -150,6 +151,9 @@ func (f *fleet) life(t testing.TB, w flow.Workflow, at int, stored bool) (run.St
 	models, err := scripted.New(scripted.Echo(), nil)
 	must.Do(t, err)
 	rt := &engine.Runtime{Values: values, Models: models, Mint: commitlog.IDGenerator{Generation: 1, Partitions: 1}}
+	if f.quota != nil {
+		rt.Quota, driver.Quota = f.quota, f.quota.limit()
+	}
 	answer := func(e commitlog.Entry) {
 		for _, ev := range e.Commit.Events {
 			if c, err := journal.Decode[journal.Review](ev); ev.Kind == journal.KindReview && err == nil && c.Run != "r" { // of a branch
@@ -159,6 +163,9 @@ func (f *fleet) life(t testing.TB, w flow.Workflow, at int, stored bool) (run.St
 			}
 			v, err := journal.Decode[journal.RunWaiting](ev)
 			for _, w := range v.For {
+				if err == nil && ev.Kind == journal.KindRunWaiting && w.Kind == run.WaitQuota {
+					answers.Go(func() { _ = rt.Store.Apply(ctx, f.quota.open(e.Commit.Tenant)) })
+				}
 				if err == nil && ev.Kind == journal.KindRunWaiting && w.Key == "k" { // an event
 					answers.Go(func() {
 						_ = rt.Store.Apply(ctx, journal.Signal{To: session.Key{Tenant: e.Commit.Tenant, ID: w.Log}, Event: &journal.EventSignal{

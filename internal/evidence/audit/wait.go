@@ -21,7 +21,7 @@ func (f *folding) waits(e *event, d waitingData) {
 	f.a.check(Waits, len(d.For) > 0, f.says(d.Run, "something to wait for", "nothing"))
 	f.a.check(Waits, !d.came(r.inbox),
 		f.says(d.Run, "no wait for what has come already", "one that nothing would end"))
-	awaitsEvents(f, r, &d)
+	awaitsKeys(f, r, &d)
 	r.state, r.suspended, r.parting = "waiting", &d, parting{f.c.seq, e.batch}
 	r.clear()
 }
@@ -53,6 +53,7 @@ func (f *folding) received(e *event, d receivedData) {
 	}
 	switch d.Kind {
 	case "approve", "reject", "respond", "timer", "opened":
+		f.quotaOpened(r, &d)
 		f.a.check(Waits, r.asks(&d, e.time), f.says(d.Run, "a question at step "+d.Path+" that is open and takes this answer", d.Kind+" "+d.By))
 		f.answered(r, &d)
 	}

@@ -29,8 +29,8 @@ func blocked(f *folding, _ *event, d blockedData) {
 	counts(f, d.Run, l, d.Open)
 }
 
-// quotaOpened notes that a run goes on with a model call, because the quota was set.
-func (f *folding) quotaOpened(r *logRun, d *receivedData) {
+// openedQuota notes that a run goes on with a model call, because the quota was set.
+func openedQuota(f *folding, r *logRun, d *receivedData) {
 	for i := 0; d.Kind == "opened" && r.state == "waiting" && i < len(r.suspended.For); i++ {
 		if w := r.suspended.For[i]; w.Path == d.Path {
 			markLimit(f, quotaOpened, d.Run, w.Log, "", d.Path)

@@ -53,7 +53,7 @@ func (f *folding) received(e *event, d receivedData) {
 	}
 	switch d.Kind {
 	case "approve", "reject", "respond", "timer", "opened":
-		f.quotaOpened(r, &d)
+		openedQuota(f, r, &d)
 		f.a.check(Waits, r.asks(&d, e.time), f.says(d.Run, "a question at step "+d.Path+" that is open and takes this answer", d.Kind+" "+d.By))
 		f.answered(r, &d)
 	}

@@ -166,3 +166,65 @@ func TestLoopWithoutItsState(t *testing.T) {
 		t.Errorf("it failed with %q, want %q", failed, want)
 	}
 }
+
+// TestLoopInBranchCrashEverywhere: branches of a fan-out, and a fan-out in an iteration of
+// theirs, have loops whose iterations gather steps, wait for messages and events, and start
+// other runs.
+func TestLoopInBranchCrashEverywhere(t *testing.T) {
+	t.Parallel()
+	talk := func(ctx context.Context, s session.Session) (session.Session, error) {
+		var c struct{ N int }
+		s, err := flow.Loop(ctx, "talk", s, &c, func(ctx context.Context, s session.Session) (session.Session, bool, error) {
+			c.N++
+			var did [3]string
+			err := flow.Gather(ctx, nil,
+				func(ctx context.Context) (err error) {
+					did[0], err = flow.Do(ctx, "a", func(context.Context) (string, error) { return fmt.Sprint("a", c.N), nil }, tool.Idempotent)
+					return err
+				},
+				func(ctx context.Context) (err error) {
+					did[1], err = flow.Await[string](ctx, "colour", nil)
+					return err
+				},
+				func(ctx context.Context) error {
+					var sum struct{ N int }
+					_, err := flow.Loop(ctx, "sum", session.Session{}, &sum, func(ctx context.Context, s session.Session) (session.Session, bool, error) {
+						n, err := flow.Do(ctx, "add", func(context.Context) (int, error) { return c.N, nil }, tool.ReadOnly)
+						sum.N += n
+						return s, sum.N < 2, err
+					})
+					did[2] = fmt.Sprint(sum.N)
+					return err
+				})
+			if err != nil {
+				return s, false, err
+			}
+			paid, err := flow.AwaitEvent(ctx, "paid", "4711", nil)
+			if err != nil {
+				return s, false, err
+			}
+			return says(s, "%d: %v, event %d", c.N, did, paid.Seq), c.N < 2, nil
+		})
+		return says(s, "talked %d times", c.N), err
+	}
+	nested := func(ctx context.Context, s session.Session) (session.Session, error) {
+		var c struct{ N int }
+		return flow.Loop(ctx, "outer", s, &c, func(ctx context.Context, s session.Session) (session.Session, bool, error) {
+			c.N++
+			j, err := flow.FanOut(ctx, s, flow.Repeat(1, flow.Func(talk)), nil)
+			if err != nil {
+				return s, false, err
+			}
+			s, err = flow.Merge(ctx, j, flow.Pick(0))
+			return s, c.N < 2, err
+		})
+	}
+	w := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "talks", Workflow: flow.Func(talk)}, {Name: "nests", Workflow: flow.Func(nested)}}, nil)
+		if err != nil {
+			return s, err
+		}
+		return flow.Merge(ctx, j, flow.SinceAncestor())
+	})
+	flowtest.CrashEverywhere(t, func() flow.Workflow { return w }, session.New(session.UserText("go")), "testdata/none.txtar", chatting())
+}

@@ -236,14 +236,25 @@ func (m vectorMemory) Find(ctx context.Context, q memory.Query) ([]memory.Hit, e
 	return m.Store.Find(ctx, q)
 }
 
+// charged is a quota that allows each call.
+type charged struct{ used session.Usage }
+
+func (c *charged) Begin(context.Context, session.Tenant) (*journal.Wait, error) { return nil, nil }
+
+func (c *charged) Charge(_ context.Context, _ session.Tenant, used session.Usage) {
+	c.used = c.used.Add(used)
+}
+
 // TestVectorsAreCharged: the cost of a memory's vectors is in the records of the steps
-// that needed them and in the run's end, and a replay adds none.
+// that needed them, in the run's end and in the quota, and a replay adds none.
 func TestVectorsAreCharged(t *testing.T) {
 	notes, vectors := notebook.New(nil), &vectorModels{}
 	var w world
 	blobs := blob.NewMemory()
+	var quota charged
 	process := func() *inprocess.Runtime {
 		rt := w.runtime(vectors)
+		rt.Runtime.Quota = &quota
 		rt.Runtime.Blobs = func(session.Tenant) blob.Store { return blobs }
 		choice := chain.Choice{Name: "v", Embeds: true, Cost: "priced", Prices: "2026-11-01", Price: func(u session.Usage) int64 { return u.Input * 2 }}
 		rt.Runtime.Choices = func(p llm.Provider) ([]chain.Choice, error) {
@@ -287,5 +298,8 @@ func TestVectorsAreCharged(t *testing.T) {
 	}
 	if got := ended(t, &w).Usage; got != each.Add(each) {
 		t.Errorf("the run used %+v", got)
+	}
+	if quota.used != each.Add(each) {
+		t.Errorf("the quota counts %+v", quota.used)
 	}
 }

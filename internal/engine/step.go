@@ -351,6 +351,9 @@ func (st *step) commit(d journal.StepCompleted, content ...session.Event) (journ
 	d.Lost, d.Cost, d.Prices, d.Named, d.Passed, d.Given = st.lost, st.cost, st.prices, st.named, st.passed, st.given
 	if st.vectors != nil {
 		st.vectors.Record(&d)
+		if q := st.ex.rt.Quota; q != nil {
+			q.Charge(st.ctx, st.ex.home.Tenant, d.Usage)
+		}
 	}
 	st.flight.SetDoing(live.Records, time.Time{})
 	if d.Elapsed == 0 && !st.began.IsZero() {

@@ -31,10 +31,11 @@ type Quotas struct {
 	mint  commitlog.IDGenerator
 	name  string // of this process in the entries
 
-	mu   sync.Mutex
-	all  map[session.Tenant]messages.Quota
-	read time.Time
-	used map[session.Tenant]*dayUse
+	reading sync.Mutex // held while the list is read
+	mu      sync.Mutex
+	all     map[session.Tenant]messages.Quota
+	read    time.Time
+	used    map[session.Tenant]*dayUse
 }
 
 // dayUse is the usage of a tenant at this process. mu guards it, and writing is held while
@@ -95,17 +96,28 @@ func (c *Dispatch) listQuotas(ctx context.Context) (map[session.Tenant]messages.
 
 // of returns the quota of a tenant as of a few seconds ago; ok is false without one.
 func (q *Quotas) of(ctx context.Context, t session.Tenant) (found messages.Quota, ok bool, err error) {
+	all, fresh := q.known()
+	if !fresh {
+		q.reading.Lock()
+		defer q.reading.Unlock()
+		if all, fresh = q.known(); !fresh { // nobody has read it meanwhile
+			if all, err = q.list(ctx); err != nil {
+				return found, false, fmt.Errorf("%w: %w", session.ErrUnavailable, err)
+			}
+			q.mu.Lock()
+			q.all, q.read = all, time.Now()
+			q.mu.Unlock()
+		}
+	}
+	found, ok = all[t]
+	return found, ok && found.QuotaAmounts != (messages.QuotaAmounts{}), nil
+}
+
+// known returns the quotas as they were read last, and whether they are fresh.
+func (q *Quotas) known() (all map[session.Tenant]messages.Quota, fresh bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.all == nil || time.Since(q.read) >= quotaFresh {
-		all, err := q.list(ctx)
-		if err != nil {
-			return found, false, fmt.Errorf("%w: %w", session.ErrUnavailable, err)
-		}
-		q.all, q.read = all, time.Now()
-	}
-	found, ok = q.all[t]
-	return found, ok && found.QuotaAmounts != (messages.QuotaAmounts{}), nil
+	return q.all, q.all != nil && time.Since(q.read) < quotaFresh
 }
 
 // Limit returns the limit of a tenant's runs, nil without a quota of runs.

@@ -279,8 +279,8 @@ func decideEvent(w *StateMachine, s *EventSignal, now time.Time) error {
 			case e.Value == v.Event.Value:
 				return nil // it was published before
 			default:
-				return fmt.Errorf("journal: event %s with id %s was published with another value at %s: %w; choose another id",
-					e.Name, e.ID, time.UnixMilli(e.At).UTC().Format(time.RFC3339), run.ErrKeyReused)
+				return run.CodeKeyReused.Err(fmt.Sprintf("journal: event %s %s with id %s was published with another value at %s; choose another id",
+					e.Name, e.Key, e.ID, time.UnixMilli(e.At).UTC().Format(time.RFC3339)))
 			}
 		}
 		v.Event.Seq, v.Event.At = l.Last+1, ms

@@ -141,7 +141,7 @@ func TestEventPublishedAgain(t *testing.T) {
 	p := newTopic(t)
 	must.Do(t, p.publish("a", "1"))
 	must.Do(t, p.publish("a", "1"))
-	if err := p.publish("a", "2"); !errors.Is(err, run.ErrKeyReused) || !strings.Contains(err.Error(), "event n with id a was published with another value") {
+	if err := p.publish("a", "2"); !errors.Is(err, run.ErrKeyReused) || !strings.Contains(err.Error(), "event n k with id a was published with another value at ") {
 		t.Errorf("another value under the same id: %v", err)
 	}
 	p.now = p.now.Add(EventsKept)

@@ -141,6 +141,9 @@ func asked(w journal.Wait) string {
 		if what := cmp.Or(w.Title, w.Name); what != "" {
 			text += ": " + what
 		}
+		if w.Kind == run.WaitEvent {
+			text += " " + one(w.Key, 100)
+		}
 	}
 	if d := due(w); d != "" {
 		text += ", " + d
@@ -196,6 +199,12 @@ func (t *timeline) received(e journal.Fact, p journal.SignalReceived) {
 		if question != "" {
 			decide(s, "nobody answered in time")
 		}
+	case journal.Event:
+		if p.Event == nil {
+			return
+		}
+		s = t.line(e, p.Kind, cmp.Or(journal.Named(p.By, p.Says), "somebody"), fmt.Sprintf("publishes event %s %s", one(p.Event.Name, 128), one(p.Event.Key, 100)))
+		s.Body = textOf(p.Event.Value)
 	case journal.Opened:
 		s = t.line(e, "timer", "operator", "the quota that step "+string(p.Path)+" waits for was set")
 	case journal.Outcome:

@@ -91,7 +91,11 @@ func Workflows() (all []flow.Registration) {
 			return (&flow.Agent{Name: "writer", Prompt: "You write."}).Forward(ctx, s)
 		},
 		"choose": choose,
-		"rows":   rows,
+		"pay": func(ctx context.Context, s session.Session) (session.Session, error) {
+			_, err := flow.AwaitEvent(ctx, "invoice.paid", "o'brien 7", nil)
+			return s, err
+		},
+		"rows": rows,
 	} {
 		all = append(all, flow.Registration{Name: name, Revision: "1", NewFor: func(o flow.Info) (flow.Workflow, error) {
 			var text string

@@ -317,6 +317,20 @@ func (w *world) restart(t *testing.T) {
 	}
 }
 
+// TestRunThatWaits: the page of a run that waits for an event or for the quota has the command
+// that ends the wait.
+func TestRunThatWaits(t *testing.T) {
+	t.Parallel()
+	w := begin(t)
+	must.Do(t, w.client.Fleet.ChangeQuota(t.Context(), messages.VerbQuotaSet, messages.Control{Quota: &messages.QuotaAmounts{Tokens: 1}}))
+	w.submit("pay", messages.Task{ID: "pay-7"}, "", run.Waiting)
+	holds(t, w.get("/t/default/runs/pay-7", 200), "for event: invoice.paid o'brien 7 (until ", `rath event publish invoice.paid 'o'\''brien 7'`)
+	for _, id := range []run.ID{"release-1", "release-2"} {
+		w.submit("deploy", messages.Task{ID: id, Workspace: w.files()}, "Roll out slug 1.4.2.", run.Waiting)
+	}
+	holds(t, w.get("/t/default/runs/release-2", 200), "for the quota: ", "rath cluster quota open default")
+}
+
 // TestScript bounds the script, and forbids it to make markup.
 func TestScript(t *testing.T) {
 	data := must.Get(os.ReadFile("static/rath.js"))(t)

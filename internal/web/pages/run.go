@@ -157,6 +157,14 @@ func showRun(v *visit, status int, h *history, said *notice) error {
 		Same: []string{"rath show " + string(id) + " -f", v.curl("GET", "/runs/"+string(id))},
 		Keys: []key{{"j k", "row"}, {"R", "restart from here"}, {"w", "why"}, {"?", "all keys"}},
 	}
+	for _, w := range h.info.Waits {
+		switch name, key, _ := strings.Cut(w.Name, " "); w.Kind {
+		case run.WaitEvent:
+			f.Same = append(f.Same, "rath event publish "+name+" '"+strings.ReplaceAll(plain(key), "'", `'\''`)+"'")
+		case run.WaitQuota:
+			f.Same = append(f.Same, "rath cluster quota open "+string(v.Tenant))
+		}
+	}
 	return v.show(status, "run", f)
 }
 

@@ -12,8 +12,10 @@ import (
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/web/access"
+	"github.com/rathcluster/rath/internal/web/turn"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
 )
 
 const (
@@ -28,11 +30,21 @@ const (
 // begun is a run whose answer a request follows.
 type begun struct {
 	run      run.ID
-	after    run.Path         // the question that the request answered
+	step     run.Path         // of the question that the request answered
+	after    session.Version  // of the session at that question
+	shown    []string         // what the client may have of the run's text, the longest first
 	follower *client.Follower // nil if the run waits and the request changed nothing
 	asks     []messages.Wait
-	late     bool // the run may have begun before
+	late     bool           // the run may have begun before
+	task     *messages.Task // the submitted one, if others compete for its id
 	release  func()
+}
+
+// free lets other requests use the id of the task.
+func (b *begun) free() {
+	if b.release != nil {
+		b.release()
+	}
 }
 
 // begin starts or continues the run of a request.
@@ -49,7 +61,7 @@ func (d *Door) begin(ctx context.Context, q *request) (*begun, error) {
 	}
 	switch {
 	case q.previous != "":
-		if h, err = headOf(ctx, q.caller, q.previous, ""); errors.Is(err, run.ErrState) {
+		if h, err = headOf(ctx, q.caller, q.previous, 0); errors.Is(err, run.ErrState) {
 			err = fmt.Errorf("response of run %s is in progress: %w; wait for its end", q.previous, run.ErrState)
 		}
 	case q.conversation == "":
@@ -58,7 +70,7 @@ func (d *Door) begin(ctx context.Context, q *request) (*begun, error) {
 	if err != nil {
 		return nil, err
 	}
-	if h != nil && h.info != nil {
+	if h != nil && h.version == 0 {
 		return d.reply(ctx, q, h)
 	}
 	return d.submit(ctx, q, h)
@@ -78,10 +90,11 @@ func (d *Door) reply(ctx context.Context, q *request, h *head) (*begun, error) {
 	if w.Kind == run.WaitApproval || text == "" || len(h.asks) > 1 {
 		return &begun{run: h.run, asks: h.asks}, nil
 	}
+	at := part{h.run, h.now, w.Step}
 	control := messages.Control{Step: w.Step, ID: "openai-" + q.body}
 	if w.Kind == run.WaitMessage {
 		control.Step, control.Text = "", text
-		return d.answer(ctx, q, h.run, w.Step, messages.VerbMessage, control)
+		return d.answer(ctx, q, at, messages.VerbMessage, control)
 	}
 	control.Value = json.RawMessage(text)
 	if !typed(h.info.Schemas[w.Step]) || !json.Valid(control.Value) {
@@ -90,7 +103,7 @@ func (d *Door) reply(ctx context.Context, q *request, h *head) (*begun, error) {
 			return nil, err
 		}
 	}
-	return d.answer(ctx, q, h.run, w.Step, messages.VerbRespond, control)
+	return d.answer(ctx, q, at, messages.VerbRespond, control)
 }
 
 // again follows the run of the question at the end of the history, for a retry, if the
@@ -112,7 +125,16 @@ func (d *Door) again(ctx context.Context, q *request) (*begun, error) {
 		return nil, err
 	}
 	f, err := q.caller.Client.Follow(ctx, id)
-	return &begun{run: id, after: step, follower: f, late: true}, err
+	b := &begun{run: id, step: step, follower: f, late: true}
+	text := ""
+	for ; at >= 0; at-- {
+		if q.rows[at].Role == roleAssistant {
+			shown, _ := cutQuestion(q.rows[at].Text)
+			text = turn.Join(shown, text)
+			b.shown = append([]string{text}, b.shown...)
+		}
+	}
+	return b, err
 }
 
 // typed reports whether a schema is that of a value other than a text.
@@ -134,15 +156,15 @@ func (d *Door) approve(ctx context.Context, q *request) (*begun, error) {
 	if a.allow {
 		verb = messages.VerbApprove
 	}
-	return d.answer(ctx, q, a.run, a.step, verb, messages.Control{Step: a.step, Reason: a.reason, ID: "openai-" + q.body})
+	return d.answer(ctx, q, a.part, verb, messages.Control{Step: a.step, Reason: a.reason, ID: "openai-" + q.body})
 }
 
 // answer sends a control request about a question, and follows the run from there.
-func (d *Door) answer(ctx context.Context, q *request, id run.ID, step run.Path, verb string, control messages.Control) (*begun, error) {
+func (d *Door) answer(ctx context.Context, q *request, at part, verb string, control messages.Control) (*begun, error) {
 	if err := q.caller.May(verb); err != nil {
 		return nil, err
 	}
-	f, err := q.caller.Client.Follow(ctx, id)
+	f, err := q.caller.Client.Follow(ctx, at.run)
 	if err != nil {
 		return nil, err
 	}
@@ -150,11 +172,11 @@ func (d *Door) answer(ctx context.Context, q *request, id run.ID, step run.Path,
 	send := map[string]func(context.Context, run.ID, messages.Control) error{
 		messages.VerbApprove: c.Questions.Approve, messages.VerbReject: c.Questions.Reject, messages.VerbRespond: c.Questions.Answer, messages.VerbMessage: c.Runs.Message,
 	}[verb]
-	if err := send(ctx, id, control); err != nil && !(q.retry && errors.Is(err, run.ErrState)) {
+	if err := send(ctx, at.run, control); err != nil && !(q.retry && errors.Is(err, run.ErrState)) {
 		f.Close()
 		return nil, err
 	}
-	return &begun{run: id, after: step, follower: f, late: q.retry}, nil
+	return &begun{run: at.run, step: at.step, after: at.after, follower: f, late: q.retry}, nil
 }
 
 // submit submits the task of a request behind a head, on a new session without one. A retry
@@ -188,8 +210,13 @@ func (d *Door) submit(ctx context.Context, q *request, h *head) (*begun, error) 
 			return b, err
 		}
 	}
-	if h != nil && h.newest {
-		if b, err := d.start(ctx, q, q.next(t, h, slot)); b != nil || err != nil {
+	if h != nil && h.now == h.version {
+		next := q.next(t, h, slot)
+		b, err := d.start(ctx, q, next)
+		if b != nil {
+			b.task = &next[0]
+		}
+		if b != nil || err != nil {
 			return b, err
 		}
 	}

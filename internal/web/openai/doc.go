@@ -15,5 +15,6 @@
 // A run goes on when its client is gone.
 //
 // Files, the lowest first: wire (fields and errors), request, history (the run of a
-// history), begin (tasks and answers), watch (the updates of a run), serve, chat.
+// history), begin (tasks and answers), watch (the updates of a run), serve, chat,
+// response, conversation, create.
 package openai

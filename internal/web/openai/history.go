@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/web/access"
@@ -21,14 +22,14 @@ import (
 type head struct {
 	run     run.ID
 	session session.ID
-	version session.Version   // zero while the run is open
-	newest  bool              // the session has no later version
-	asks    []messages.Wait   // of an open run
-	info    *messages.RunInfo // of an open run
-	next    int               // the first row of the client behind it
-	// after is the question after which text begins, and text the recorded text from there.
-	after run.Path
-	text  string
+	version session.Version // zero while the run is open
+	now     session.Version // the newest one of the session; zero if it is closed
+	asks    []messages.Wait // of an open run
+	info    messages.RunInfo
+	next    int // the first row of the client behind it
+	// after is the version after which text begins; zero is the beginning of the run.
+	after session.Version
+	text  string // the recorded one
 }
 
 const (
@@ -92,15 +93,11 @@ func chains(rows []row, heads []string) (ids []run.ID) {
 // its text, and else nil.
 func (q *request) tryHead(ctx context.Context, id run.ID, tag string, at int) (*head, error) {
 	h, err := q.headOf(ctx, id)
-	if h == nil || err != nil {
+	if h == nil || err != nil || h.info.By != q.caller.User || h.info.Workflow != q.workflow.Name || h.info.Tags[tagHead] != tag {
 		return nil, err
 	}
 	if h.next = h.agrees(q.rows, at); h.next == 0 {
 		return nil, nil
-	}
-	info, err := q.caller.Client.Runs.Get(ctx, id)
-	if err != nil || info.By != q.caller.User || info.Workflow != q.workflow.Name || info.Tags[tagHead] != tag {
-		return nil, err
 	}
 	return h, nil
 }
@@ -140,7 +137,7 @@ func (q *request) search(ctx context.Context, heads []string) (*head, error) {
 // headOf returns the head of a run, nil for one that works, ended without a row, is archived
 // or does not exist.
 func (q *request) headOf(ctx context.Context, id run.ID) (*head, error) {
-	h, err := headOf(ctx, q.caller, id, "")
+	h, err := headOf(ctx, q.caller, id, 0)
 	if errors.Is(err, run.ErrState) || errors.Is(err, session.ErrNotFound) || errors.Is(err, session.ErrArchived) || errors.Is(err, run.ErrUnknownRun) {
 		return nil, nil
 	}
@@ -149,48 +146,69 @@ func (q *request) headOf(ctx context.Context, id run.ID) (*head, error) {
 
 // headOf reads the state of a run: it has ended, or it waits for a person, and otherwise it
 // is run.ErrState.
-func headOf(ctx context.Context, c *access.Caller, id run.ID, after run.Path) (*head, error) {
+func headOf(ctx context.Context, c *access.Caller, id run.ID, after session.Version) (*head, error) {
 	h := &head{run: id, after: after}
 	result, err := c.Client.Runs.Result(ctx, id)
-	switch {
-	case err == nil:
-		if h.session, h.version = result.Session, result.Version; result.Version == 0 {
-			return nil, fmt.Errorf("run %s ended without a session: %w", id, session.ErrNotFound)
-		}
-	case errors.Is(err, run.ErrState):
-		info, notKnown := c.Client.Runs.Get(ctx, id)
-		if notKnown != nil {
-			return nil, notKnown
-		}
-		if h.info, h.session, h.asks = &info, info.Session, turn.Asked(info.Waits); len(h.asks) == 0 {
-			return nil, err
-		}
-	default:
+	if err != nil && !errors.Is(err, run.ErrState) {
 		return nil, err
 	}
-	h.text, err = textOfRun(ctx, c, h)
+	open := err
+	if h.info, err = infoOf(ctx, c, id); err != nil {
+		return nil, err
+	}
+	switch h.session, h.version = result.Session, result.Version; {
+	case open == nil && result.Version == 0:
+		return nil, fmt.Errorf("run %s ended without a session: %w", id, session.ErrNotFound)
+	case open != nil:
+		if h.session, h.asks = h.info.Session, turn.Asked(h.info.Waits); len(h.asks) == 0 {
+			return nil, open
+		}
+	}
+	h.text, err = h.read(ctx, c)
 	return h, err
 }
 
-// textOfRun reads the text of a run from the end of its session.
-func textOfRun(ctx context.Context, c *access.Caller, h *head) (string, error) {
-	rows, err := rowsOfRun(ctx, c, h)
-	return turn.Text(h.run, h.after, rows), err
+const (
+	// lineageWithin is how long a request waits until the lineage has a run that it follows,
+	// and lineageAgain the interval of its checks.
+	lineageWithin, lineageAgain = 2 * time.Second, 5 * time.Millisecond
+)
+
+// infoOf reads a run once the lineage has its first claim.
+func infoOf(ctx context.Context, c *access.Caller, id run.ID) (info messages.RunInfo, err error) {
+	for began := time.Now(); ; {
+		info, err = c.Client.Runs.Get(ctx, id)
+		if err != nil || info.Started > 0 || time.Since(began) > lineageWithin {
+			return info, err
+		}
+		select {
+		case <-time.After(lineageAgain):
+		case <-ctx.Done():
+			return info, ctx.Err()
+		}
+	}
 }
 
-// rowsOfRun reads the rows of a run, and those after them, from the end of its session up to
-// the version of the head. It sets whether that is the newest one.
-func rowsOfRun(ctx context.Context, c *access.Caller, h *head) ([]messages.Chunk, error) {
+// read reads the text of a run from the end of its session.
+func (h *head) read(ctx context.Context, c *access.Caller) (string, error) {
+	rows, err := h.rows(ctx, c)
+	return turn.Text(rows), err
+}
+
+// rows reads the rows that a run has added after a version, from the end of its session up to
+// the version of the head. It sets the newest one.
+func (h *head) rows(ctx context.Context, c *access.Caller) ([]messages.Chunk, error) {
 	s, err := page(ctx, c, string(h.session), 0, tailRows)
 	if err != nil {
 		return nil, err
 	}
-	h.newest = s.Version == h.version && s.Closed == ""
-	own := func(r messages.Chunk) bool { return r.Run == string(h.run) }
 	rows := s.Chunks
+	if s.Closed == "" {
+		h.now = s.Version
+	}
 	if s.Next > 0 {
 		rows = nil
-		for to := s.Total; to > 0 && len(rows) < maxTail && slices.IndexFunc(rows, own) <= 0; to -= tailRows {
+		for to := s.Total; rows == nil || to > 0 && len(rows) < maxTail && turn.Begin(h.run, h.info.Started, rows) == 0; to -= tailRows {
 			p, err := page(ctx, c, string(h.session), max(to-tailRows, 0), min(to, tailRows))
 			if err != nil {
 				return nil, err
@@ -198,7 +216,10 @@ func rowsOfRun(ctx context.Context, c *access.Caller, h *head) ([]messages.Chunk
 			rows = append(slices.Clone(p.Chunks), rows...)
 		}
 	}
-	return slices.DeleteFunc(rows, func(r messages.Chunk) bool { return h.version > 0 && r.Session == h.session && r.Version > h.version }), nil
+	rows = rows[turn.Begin(h.run, h.info.Started, rows):]
+	return slices.DeleteFunc(rows, func(r messages.Chunk) bool {
+		return r.Session == h.session && (h.version > 0 && r.Version > h.version || r.Version <= h.after)
+	}), nil
 }
 
 // agrees returns the number of the first row behind the answers that are the text of the

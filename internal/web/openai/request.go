@@ -31,8 +31,7 @@ type request struct {
 
 // approval is an answer to a question of a run.
 type approval struct {
-	run    run.ID
-	step   run.Path
+	part
 	allow  bool
 	reason string
 }

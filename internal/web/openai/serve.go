@@ -59,9 +59,16 @@ func New(o *Options) *Door {
 		d.log = slog.New(slog.DiscardHandler)
 	}
 	for at, handle := range map[string]func(ctx context.Context, c *call) (any, error){
-		"GET models":            listModels,
-		"GET models/{model}":    showModel,
-		"POST chat/completions": d.chat,
+		"GET models":                             listModels,
+		"GET models/{model}":                     showModel,
+		"POST chat/completions":                  d.chat,
+		"POST responses":                         d.createResponse,
+		"GET responses/{response}":               d.showResponse,
+		"POST responses/{response}/cancel":       d.cancelResponse,
+		"GET responses/{response}/input_items":   d.listInput,
+		"POST conversations":                     createConversation,
+		"GET conversations/{conversation}":       showConversation,
+		"GET conversations/{conversation}/items": listItems,
 	} {
 		method, path, _ := strings.Cut(at, " ")
 		d.mux.HandleFunc(method+" "+Prefix+path, func(w http.ResponseWriter, r *http.Request) { d.serve(w, r, handle) })

@@ -3,6 +3,7 @@ package openai
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/rathcluster/rath/client"
@@ -20,6 +21,8 @@ type outcome struct {
 	text   string
 	asks   []messages.Wait
 	result *messages.Result
+	// version is that of the session at the questions.
+	version session.Version
 }
 
 const (
@@ -42,9 +45,7 @@ func (d *Door) watch(ctx context.Context, c *access.Caller, b *begun, each func(
 	if b.follower == nil {
 		return &outcome{run: b.run, asks: b.asks}, nil
 	}
-	if b.release != nil {
-		defer b.release()
-	}
+	defer b.free()
 	ctx, cancel := context.WithTimeout(ctx, turnWithin)
 	updates, done := make(chan update), make(chan struct{})
 	go func() {
@@ -110,7 +111,7 @@ func (w *watch) add(ctx context.Context, u update) (*outcome, error) {
 		return w.ended(ctx, e.End)
 	}
 	for _, ask := range e.Asks {
-		if ask.Step == w.after && ask.Kind != "decision" {
+		if ask.Step == w.step && ask.Kind != "decision" {
 			return nil, nil // of the time before the answer
 		}
 	}
@@ -121,7 +122,7 @@ func (w *watch) add(ctx context.Context, u update) (*outcome, error) {
 func (w *watch) look(ctx context.Context) (*outcome, error) {
 	info, err := w.caller.Client.Runs.Get(ctx, w.run)
 	asks := turn.Asked(info.Waits)
-	if err != nil || info.State != run.Waiting || len(asks) == 0 || asks[0].Step == w.after {
+	if err != nil || info.State != run.Waiting || len(asks) == 0 || asks[0].Step == w.step {
 		return nil, nil // the updates report an error that lasts
 	}
 	return w.asked(ctx, asks)
@@ -129,22 +130,27 @@ func (w *watch) look(ctx context.Context) (*outcome, error) {
 
 // asked ends the turn with questions.
 func (w *watch) asked(ctx context.Context, asks []messages.Wait) (*outcome, error) {
-	info, err := w.caller.Client.Runs.Get(ctx, w.run)
+	info, err := infoOf(ctx, w.caller, w.run)
 	if err != nil {
 		return nil, err
 	}
-	text, err := textOfRun(ctx, w.caller, &head{run: w.run, session: info.Session, after: w.after})
+	h := &head{run: w.run, session: info.Session, info: info, after: w.after}
+	text, err := h.read(ctx, w.caller)
 	if err == nil {
 		err = w.finish(text)
 	}
-	return &outcome{run: w.run, text: w.fold.Sent(), asks: asks}, err
+	return &outcome{run: w.run, text: w.fold.Sent(), asks: asks, version: h.now}, err
 }
 
 // ended ends the turn with a result.
 func (w *watch) ended(ctx context.Context, r *messages.Result) (*outcome, error) {
 	o := &outcome{run: w.run, result: r}
 	if r.Version > 0 && !w.fold.Complete(r) {
-		text, err := textOfRun(ctx, w.caller, &head{run: w.run, session: r.Session, version: r.Version, after: w.after})
+		info, err := infoOf(ctx, w.caller, w.run)
+		if err != nil {
+			return nil, err
+		}
+		text, err := (&head{run: w.run, session: r.Session, version: r.Version, info: info, after: w.after}).read(ctx, w.caller)
 		if err != nil && !errors.Is(err, session.ErrNotFound) {
 			return nil, err
 		}
@@ -157,6 +163,12 @@ func (w *watch) ended(ctx context.Context, r *messages.Result) (*outcome, error)
 }
 
 func (w *watch) finish(text string) error {
+	for _, shown := range w.shown {
+		if rest, ok := strings.CutPrefix(text, shown); ok {
+			text = strings.TrimPrefix(rest, turn.Separator)
+			break
+		}
+	}
 	if rest := w.fold.Finish(text); rest != "" {
 		return w.each(rest)
 	}

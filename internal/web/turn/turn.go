@@ -8,9 +8,6 @@
 package turn
 
 import (
-	"cmp"
-	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/rathcluster/rath/client"
@@ -192,30 +189,26 @@ func (f *Fold) Complete(r *messages.Result) bool {
 // maxOutput bounds the output of a result.
 const maxOutput = 16 << 10
 
-// Text returns the recorded text of a run in rows of its session, the oldest first: the
-// answers from its first row after a step on, those of merged branches among them.
-func Text(id run.ID, after run.Path, rows []messages.Chunk) string {
-	text, own := "", false
+// Begin returns the index of the first of some rows of a session, the oldest first, that a
+// run has added, or len(rows). A row that no step made names no run; started is the time of
+// the first claim of the run, in Unix milliseconds.
+func Begin(id run.ID, started int64, rows []messages.Chunk) int {
 	for i := range rows {
-		r := &rows[i]
-		own = own || r.Run == string(id) && (after == "" || before(after, run.Path(r.Step)))
-		if own && r.Kind == session.Assistant {
-			text = Join(text, r.Text)
+		if r := &rows[i]; r.Run == string(id) || r.Run == "" && r.Time >= started {
+			return i
+		}
+	}
+	return len(rows)
+}
+
+// Text returns the text of the rows of a turn.
+func Text(rows []messages.Chunk) (text string) {
+	for i := range rows {
+		if rows[i].Kind == session.Assistant {
+			text = Join(text, rows[i].Text)
 		}
 	}
 	return text
-}
-
-// before reports whether a step of a run comes before another one.
-func before(a, b run.Path) bool {
-	return slices.CompareFunc(strings.Split(string(a), "."), strings.Split(string(b), "."), func(x, y string) int {
-		n, err := strconv.Atoi(x)
-		m, other := strconv.Atoi(y)
-		if err != nil || other != nil {
-			return cmp.Compare(x, y)
-		}
-		return cmp.Compare(n, m)
-	}) < 0
 }
 
 // Join joins the texts of two answers of a turn.

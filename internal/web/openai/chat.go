@@ -83,7 +83,7 @@ func (d *Door) chat(ctx context.Context, c *call) (any, error) {
 	}
 	e := &chatEncoder{id: "chatcmpl-" + string(b.run), model: in.Model, created: time.Now().Unix()}
 	if !in.Stream {
-		o, err := d.follow(ctx, q, &b, func(string) error { return nil })
+		o, err := d.follow(ctx, q, &b, nil)
 		if err != nil {
 			return nil, err
 		}

@@ -70,7 +70,7 @@ func (d *Door) createResponse(ctx context.Context, c *call) (any, error) {
 		a.status = statusQueued
 		return a.object(), nil
 	}
-	o, err := d.follow(ctx, q, &b, func(string) error { return nil })
+	o, err := d.follow(ctx, q, &b, nil)
 	if err != nil {
 		return nil, err
 	}

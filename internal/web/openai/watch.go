@@ -39,9 +39,12 @@ type update struct {
 }
 
 // watch passes the text of a run to each, and an empty text in each silence, until the run
-// ends or asks. An error of each ends it.
+// ends or asks. An error of each ends it. Without each, the outcome has the recorded text.
 func (d *Door) watch(ctx context.Context, c *access.Caller, b *begun, each func(text string) error) (*outcome, error) {
 	w := &watch{caller: c, begun: b, fold: turn.Fold{Run: b.run, Late: b.late}, each: each}
+	if each == nil {
+		w.fold.Late, w.each = true, func(string) error { return nil }
+	}
 	if b.follower == nil {
 		return &outcome{run: b.run, asks: b.asks}, nil
 	}
@@ -72,7 +75,7 @@ func (d *Door) watch(ctx context.Context, c *access.Caller, b *begun, each func(
 				return o, err
 			}
 		case <-beat.C:
-			if err := each(""); err != nil {
+			if err := w.each(""); err != nil {
 				return nil, err
 			}
 			if o, err := w.look(ctx); o != nil || err != nil { // its update may be lost

@@ -30,6 +30,12 @@ type Task struct {
 	Budget    run.Budget
 	Deadline  time.Time
 	NotBefore time.Time
+	// After are runs that must have succeeded before this one begins, and AfterAny runs
+	// that must have ended in any way; at most run.MaxAfter together. They were started or
+	// submitted before. A run of After that ends otherwise fails this one, with
+	// run.CodeAfter.
+	After     []run.ID
+	AfterAny  []run.ID
 	OnFailure string // run.Hold, or ""
 	Tags      run.Tags
 	Priority  int64  // from -run.MaxPriority to run.MaxPriority; the highest is first

@@ -32,9 +32,9 @@ func TestErrorsNameFieldAndRemedy(t *testing.T) {
 		`["r1"]`:            "task: not a JSON object: send one, between { and }",
 		"{\"id\":\"\xff\"}": "task: not valid UTF-8: encode the text as UTF-8 before it is sent",
 		`{"input":1}`:       "task: field id: it is missing: choose one per task, of 1 to 64 of A-Z a-z 0-9 _ -; sending a task again under its id is harmless",
-		`{"id":"r1","modle":"x"}`: `task: field "modle": unknown: did you mean "model"? the known ones are budget, class, deadline, fork_of, id, input, mcp, model, not_before, ` +
+		`{"id":"r1","modle":"x"}`: `task: field "modle": unknown: did you mean "model"? the known ones are after, after_any, budget, class, deadline, fork_of, id, input, mcp, model, not_before, ` +
 			`on_failure, priority, resumes, revision, sandbox, session, started_by, tags, tools, workspace`,
-		`{"id":"r1","Id":"r2"}`: `task: field "Id": unknown: did you mean "id"? the known ones are budget, class, deadline, fork_of, id, input, mcp, model, not_before, on_failure, priority, resumes, revision, ` +
+		`{"id":"r1","Id":"r2"}`: `task: field "Id": unknown: did you mean "id"? the known ones are after, after_any, budget, class, deadline, fork_of, id, input, mcp, model, not_before, on_failure, priority, resumes, revision, ` +
 			`sandbox, session, started_by, tags, tools, workspace`,
 		`{"id":"r1","workflow":"fix"}`:                                               `task: field "workflow": unknown: omit it: the subject has it, rath.task.<tenant>.<user>.<workflow>`,
 		`{"id":"r1","id":"r1"}`:                                                      "task: field id: it is there twice: send it once",

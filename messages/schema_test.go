@@ -439,6 +439,7 @@ func TestCommitSchema(t *testing.T) {
 	submitted := journal.Submitted{Behind: "r0", Digest: "d"}
 	submitted.Task.Run, submitted.Task.Workflow, submitted.Task.Input, submitted.Task.Tools = "r1", "fix", "1.5", []string{"t"}
 	submitted.Task.Branch, submitted.Limit, submitted.Task.Priority, submitted.Task.Class = fullBranch(), fullLimit(), -1, run.ClassBatch
+	submitted.Task.After = []journal.Predecessor{{Any: true, Run: "r0", Session: "s0"}}
 	submitted.Task.Budget, submitted.Task.Workspace, submitted.Task.Deadline = run.Budget{Tokens: 1, Time: 5, Steps: 1, MicroUSD: 1}, place.Head, 5
 	fanOut := journal.FanOut{
 		Ancestors: []journal.Ancestor{{Path: "1", Run: "r0", Session: "s0"}}, Base: link, Branches: []journal.FanOutBranch{{Input: "{}", Name: "a", Revision: "r", Session: "s2", Workflow: "w"}},
@@ -450,6 +451,7 @@ func TestCommitSchema(t *testing.T) {
 	}{
 		{journal.KindWriter, journal.WriterOpened{Durability: "lazy", Edition: 1, Epoch: 1, Incarnation: "n"}},
 		{journal.KindSubmitted, submitted},
+		{journal.KindAwaited, journal.Awaited{By: "r2", Ended: &journal.RunEnd{Code: "error", Run: "r1", Session: "s1", State: run.Failed}, Run: "r1", Session: "s2"}},
 		{journal.KindGranted, journal.Granted{Revision: "r", Run: "r1", Workflow: "w"}},
 		{journal.KindLimitRequested, journal.LimitRequested{KeyState: journal.KeyState{Due: 1, Open: 1}, Limit: *fullLimit(), NotBefore: 1, Priority: -1, Run: "r1", Session: "s1", Workflow: "w"}},
 		{journal.KindLimitDecided, journal.LimitDecided{KeyState: journal.KeyState{Due: 1, Open: 1}, Rejected: "r", Run: "r1", Session: "s1"}},
@@ -468,7 +470,7 @@ func TestCommitSchema(t *testing.T) {
 		{journal.KindCancel, journal.CancelRequested{By: "b", Says: "c", Close: session.ClosedCancelled, ID: "i", Reason: "r", Run: "r1", Settle: "s1"}},
 		{journal.KindWarning, journal.Warning{Run: "r1", Text: "t"}},
 		{journal.KindEnded, journal.Ended{
-			Awaits:  []session.ID{"s1"},
+			Awaits:  []session.ID{"s1"}, AwaitedBy: []journal.Ancestor{{Run: "r2", Session: "s2"}},
 			Attempt: 1, Branches: []session.ID{"s3"}, Children: []session.ID{"s2"}, Code: "error", Error: "x", Head: place.Head, Limit: &journal.LimitPlace{Log: "s2", Run: "r1"}, Lost: usage, Next: offer, Output: "o",
 			Parent: &journal.Ancestor{Path: "2.gather", Run: "r0", Session: "s0"}, Result: &link, Run: "r1", Settle: "s1", State: run.Succeeded, Steps: 5, Usage: usage, Version: 4, Workflow: "w",
 		}},

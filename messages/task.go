@@ -46,6 +46,12 @@ type Task struct {
 	// new session starts as a branch of it.
 	ForkOf   string `json:"fork_of,omitempty"`
 	Revision string `json:"revision,omitempty"` // of the workflow; empty accepts the offered one
+	// After are runs of the tenant that must have succeeded before this one begins, and
+	// AfterAny runs that must have ended in any way: at most run.MaxAfter together, which
+	// were submitted before. A run of After that ends otherwise fails this one, with
+	// run.CodeAfter.
+	After    []run.ID `json:"after,omitempty"`
+	AfterAny []run.ID `json:"after_any,omitempty"`
 	// OnFailure is the fate of the run when a step has failed for the last time: run.Hold
 	// or "", see there.
 	OnFailure string `json:"on_failure,omitempty"`
@@ -230,8 +236,11 @@ func (t *Task) Check() error {
 	return t.checkRest()
 }
 
-// checkRest validates OnFailure, Priority, Class, Tags, ForkOf and Resumes, and that the id is not reserved.
+// checkRest validates After, OnFailure, Priority, Class, Tags, ForkOf and Resumes, and that the id is not reserved.
 func (t *Task) checkRest() error {
+	if err := run.ValidAfter(t.ID, slices.Concat(t.After, t.AfterAny)); err != nil {
+		return &strict.Error{Message: "task", Field: "after", Problem: Text(err), Remedy: "send the ids of runs that were submitted before"}
+	}
 	if err := run.ValidOnFailure(t.OnFailure); err != nil {
 		return &strict.Error{Message: "task", Field: "on_failure", Problem: Text(err), Remedy: "leave it out, or send " + run.Hold}
 	}
@@ -295,6 +304,7 @@ func (t *Task) Digest(tenant session.Tenant, workflow string) (string, error) {
 		return "", err
 	}
 	d := digested{
+		After: t.After, AfterAny: t.AfterAny,
 		Budget:   run.Budget{MicroUSD: t.Budget.MicroUSD, Steps: t.Budget.Steps, Tokens: t.Budget.Tokens, Time: time.Duration(t.Budget.TimeMS) * time.Millisecond},
 		Deadline: millis(t.Deadline), Input: strings.ToValidUTF8(string(t.Input), "\uFFFD"), MCP: t.MCP, Model: t.Model, NotBefore: millis(t.NotBefore), Revision: t.Revision, Run: t.ID,
 		Sandbox:   digestedSandbox{Allow: place.Allow, Backend: place.Backend, Image: place.Image, Limits: place.Limits, Network: place.Network},
@@ -317,8 +327,11 @@ func (t *Task) Digest(tenant session.Tenant, workflow string) (string, error) {
 	return half(half(string(tenant)+"\x00"+text) + "\x00" + t.Session), nil
 }
 
-// digested is a task in the form of its Digest, which is that of run.submitted.
+// digested is a task in the form of its Digest, which is that of run.submitted
+// but for After.
 type digested struct {
+	After     []run.ID        `json:"after,omitempty"`
+	AfterAny  []run.ID        `json:"after_any,omitempty"`
 	Budget    run.Budget      `json:"budget,omitzero"`
 	Deadline  int64           `json:"deadline,omitempty"`
 	ForkOf    *digestedRef    `json:"fork_of,omitempty"`

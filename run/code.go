@@ -118,6 +118,7 @@ const (
 	CodeRefused      Code = "refused"
 	CodeFiltered     Code = "filtered"
 	CodeEmpty        Code = "empty"
+	CodeAfter        Code = "after_failed" // a run that must succeed before this one begins did not
 
 	// CodeModelUnavailable ends a run whose model's server cannot be reached or fails.
 	// With CodeUnavailable the error would stop an execution without being recorded.

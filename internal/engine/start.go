@@ -77,7 +77,7 @@ func startTask(p *spot, t flow.Task) (task journal.Task, digest string, err erro
 	ex := p.sc.ex
 	task = journal.Task{
 		ID: t.ID, Workflow: t.Workflow, Revision: t.Revision, Session: session.Key{Tenant: ex.home.Tenant, ID: session.ID(t.Session)},
-		Input: t.Input, Model: t.Model, Tools: t.Tools, MCP: t.MCP, Budget: t.Budget, Deadline: journal.Moment(t.Deadline), NotBefore: journal.Moment(t.NotBefore), OnFailure: t.OnFailure, Tags: t.Tags, Priority: t.Priority, Class: t.Class,
+		Input: t.Input, Model: t.Model, Tools: t.Tools, MCP: t.MCP, Budget: t.Budget, Deadline: journal.Moment(t.Deadline), NotBefore: journal.Moment(t.NotBefore), After: journal.Predecessors(t.After, t.AfterAny), OnFailure: t.OnFailure, Tags: t.Tags, Priority: t.Priority, Class: t.Class,
 	}
 	if t.ForkOf.ID != "" {
 		if of := t.ForkOf.Tenant; of != "" && of != ex.home.Tenant {

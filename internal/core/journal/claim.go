@@ -43,7 +43,7 @@ func (w *StateMachine) Claim(c Claim, now time.Time) (*ClaimResult, error) {
 			return nil, err
 		}
 		return w.grant(r, run.Failed), nil
-	case w.state.Active != "" && w.state.Active != c.Run, w.state.cleansBefore(r.ID), awaits(r) != nil, r.Task.NotBefore.After(now), w.state.quarantine != nil:
+	case w.state.Active != "" && w.state.Active != c.Run, w.state.cleansBefore(r.ID), mustWait(r), r.Task.NotBefore.After(now), w.state.quarantine != nil:
 		return w.grant(r, run.Queued), nil
 	}
 	c.Death = death(c.Death)
@@ -119,7 +119,7 @@ func (w *StateMachine) submit(c Claim, now time.Time) (*ClaimResult, error) {
 	if err := w.stage(now, events...); err != nil {
 		return nil, err
 	}
-	if c.Enqueue || c.Task.Limit != nil || c.Task.NotBefore.After(now) || w.state.quarantine != nil {
+	if c.Enqueue || mustWait(w.state.Run(c.Run)) || c.Task.NotBefore.After(now) || w.state.quarantine != nil {
 		return w.grant(w.state.Run(c.Run), run.Queued), nil // the relay offers it
 	}
 	return w.claim(c.Run, *c.Task, c, 1, now)

@@ -41,7 +41,7 @@ func cleanupOf(w *StateMachine, r *Record, end run.State, now time.Time) *Submit
 	t := r.Task
 	t.ID, t.Input, t.Deadline, t.NotBefore, t.ForkOf, t.Budget = run.CleanupOf(r.ID), nil, now.Add(life), time.Time{}, nil, run.Budget{Steps: steps}
 	t.Resumes = &run.Resumption{Commit: w.at.Seq + 1, Run: r.ID, Session: w.key.ID, Step: nextStep(r)}
-	t.By, t.Via, t.Says, t.StartedBy = "", "", "", nil
+	t.By, t.Via, t.Says, t.StartedBy, t.After = "", "", "", nil, nil
 	cleanup := &Submitted{Behind: r.ID, By: r.By, Digest: t.Digest(), Task: t.wire()}
 	if r.Limit != nil && r.Granted {
 		kept := *r.Limit

@@ -16,7 +16,7 @@
 // tests of every [Store].
 //
 // Files, the lowest first: paths, task, instructions, event, record, store, suspect,
-// start, state_machine, terminal_only, answer, wait, quarantine, branch, scratch, cleanup, key_log, published, limit, limit_state, quota, reservation, settled, cache_warmup, fact, values,
+// start, state_machine, terminal_only, answer, wait, quarantine, branch, scratch, cleanup, key_log, published, limit, limit_state, after, quota, reservation, settled, cache_warmup, fact, values,
 // run_state, journal, loop, signals_taken, paged, claim, recording, archive, account, batch,
 // snapshot, recorded_run, resumption, ways_on, direct_store, followups.
 package journal

@@ -113,6 +113,17 @@ type Submitted struct {
 	Via string `json:"via,omitempty"`
 }
 
+// Awaited records, in the home of a predecessor, that a run waits for its end.
+type Awaited struct {
+	By      run.ID     `json:"by"`              // the run that waits
+	Ended   *RunEnd    `json:"ended,omitempty"` // of Run, if it had ended before
+	Run     run.ID     `json:"run"`             // the predecessor
+	Session session.ID `json:"session"`         // the home of By
+}
+
+// KindAwaited is the kind of Awaited.
+const KindAwaited = "run.awaited"
+
 // Claimed records the start of an attempt of a run.
 type Claimed struct {
 	Attempt uint64 `json:"attempt"`
@@ -231,23 +242,24 @@ const MaxStatus = 4 << 10
 
 // Ended records the outcome of a run: its complete result and the consequences.
 type Ended struct {
-	Attempt  uint64        `json:"attempt"`
-	Awaits   []session.ID  `json:"awaits,omitempty"`   // the logs of the events of its last wait
-	Branches []session.ID  `json:"branches,omitempty"` // of fan-outs, still open; they are cancelled
-	Children []session.ID  `json:"children,omitempty"` // the open ones among the run's children are cancelled
-	Code     run.Code      `json:"code,omitempty"`
-	Error    string        `json:"error,omitempty"`
-	Finish   string        `json:"finish,omitempty"` // of the last answer to an agent of the run's own execution, as in StepCompleted
-	Word     string        `json:"finish_word,omitempty"`
-	Head     blob.Digest   `json:"head,omitzero"`   // of the session's files after it
-	Limit    *LimitPlace   `json:"limit,omitempty"` // the grant or the request that it releases
-	Lost     session.Usage `json:"lost,omitzero"`   // the part of Usage that is estimated, see StepCompleted and Reservations
-	Next     *Offer        `json:"next,omitempty"`  // the queued run that is promoted
-	Output   string        `json:"output,omitempty"`
-	Parent   *Ancestor     `json:"parent,omitempty"` // the run to which a branch reports its outcome
-	Result   *session.Link `json:"result,omitempty"`
-	Run      run.ID        `json:"run"`
-	Starter  *Ancestor     `json:"starter,omitempty"` // the run that started it, and its step, which get its outcome
+	Attempt   uint64        `json:"attempt"`
+	AwaitedBy []Ancestor    `json:"awaited_by,omitempty"` // the runs whose predecessor it is
+	Awaits    []session.ID  `json:"awaits,omitempty"`     // the logs of the events of its last wait
+	Branches  []session.ID  `json:"branches,omitempty"`   // of fan-outs, still open; they are cancelled
+	Children  []session.ID  `json:"children,omitempty"`   // the open ones among the run's children are cancelled
+	Code      run.Code      `json:"code,omitempty"`
+	Error     string        `json:"error,omitempty"`
+	Finish    string        `json:"finish,omitempty"` // of the last answer to an agent of the run's own execution, as in StepCompleted
+	Word      string        `json:"finish_word,omitempty"`
+	Head      blob.Digest   `json:"head,omitzero"`   // of the session's files after it
+	Limit     *LimitPlace   `json:"limit,omitempty"` // the grant or the request that it releases
+	Lost      session.Usage `json:"lost,omitzero"`   // the part of Usage that is estimated, see StepCompleted and Reservations
+	Next      *Offer        `json:"next,omitempty"`  // the queued run that is promoted
+	Output    string        `json:"output,omitempty"`
+	Parent    *Ancestor     `json:"parent,omitempty"` // the run to which a branch reports its outcome
+	Result    *session.Link `json:"result,omitempty"`
+	Run       run.ID        `json:"run"`
+	Starter   *Ancestor     `json:"starter,omitempty"` // the run that started it, and its step, which get its outcome
 	// Settle is the home of the run if Usage lacks the steps in the logs of Children: the
 	// run ended without its execution, and their ends report to that log. See Settled.
 	Settle session.ID `json:"settle,omitempty"`

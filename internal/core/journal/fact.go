@@ -145,6 +145,8 @@ func (f *Fact) name() {
 		f.By, f.Says = v.By, v.Says
 	case Granted:
 		f.Run, f.Workflow, f.Revision = v.Run, v.Workflow, v.Revision
+	case Awaited:
+		f.Run = v.Run
 	case Claimed:
 		f.Run, f.Attempt, f.State, f.Workflow, f.Revision = v.Run, v.Attempt, run.Running, v.Workflow, v.Revision
 	case Released:
@@ -228,6 +230,7 @@ var payloads = map[string]func(session.Event) (any, error){
 	KindLimitBlocked:     asFact(Decode[LimitBlocked]),
 	KindSubmitted:        asFact(Decode[Submitted]),
 	KindGranted:          asFact(Decode[Granted]),
+	KindAwaited:          asFact(Decode[Awaited]),
 	KindClaimed:          asFact(Decode[Claimed]),
 	KindReleased:         asFact(Decode[Released]),
 	KindReview:           asFact(Decode[Review]),

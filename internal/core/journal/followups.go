@@ -67,7 +67,7 @@ func Followups(e commitlog.Entry, facts []Fact) ([]Work, error) {
 		named := &Offer{Revision: f.Revision, Run: f.Run, Workflow: f.Workflow}
 		switch v := f.What.(type) {
 		case Submitted:
-			if v.Limit == nil && v.Behind == "" && !taken[f.Run] && (v.Task.NotBefore == 0 || v.Task.NotBefore <= f.Time.UnixMilli()) {
+			if v.Limit == nil && len(v.Task.After) == 0 && v.Behind == "" && !taken[f.Run] && (v.Task.NotBefore == 0 || v.Task.NotBefore <= f.Time.UnixMilli()) {
 				offer(named)
 			}
 		case Released:
@@ -126,5 +126,5 @@ func Followups(e commitlog.Entry, facts []Fact) ([]Work, error) {
 			}
 		}
 	}
-	return eventWork(limitWork(work, k, facts, taken), k, e.At.Seq, facts), nil
+	return eventWork(afterWork(limitWork(work, k, facts, taken), k, facts, taken), k, e.At.Seq, facts), nil
 }

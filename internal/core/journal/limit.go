@@ -64,6 +64,11 @@ func NewLimit(l *run.Limit, quota *QuotaLimit, mint commitlog.IDGenerator, t *Ta
 	}, nil
 }
 
+// request returns the request of the limit's grant for a task in the session home.
+func (l *Limit) request(t wireTask, home session.ID) *LimitRequested {
+	return &LimitRequested{Limit: *l, NotBefore: t.NotBefore, Priority: t.Priority, Run: t.Run, Session: home, Workflow: t.Workflow}
+}
+
 // kept reports whether the run keeps the grant of another one.
 func (l *Limit) kept() bool { return l != nil && l.Holder != "" }
 
@@ -125,8 +130,8 @@ type LimitReleased struct {
 	Session session.ID `json:"session"`
 }
 
-// Granted records, in the home of a run, that its limit lets it begin, or with Next that it
-// needs a grant of the next limit.
+// Granted records, in the home of a run, that its limit or the ends of its predecessors let
+// it begin, or with Next that it needs a grant of the next limit.
 type Granted struct {
 	Next     *LimitRequested `json:"next,omitempty"`
 	Revision string          `json:"revision,omitempty"`
@@ -235,7 +240,7 @@ func awaits(r *Record) *Limit {
 
 // frees returns the grants and the requests that end with a run; nil for none.
 func frees(r *Record) *LimitPlace {
-	if r.Limit == nil {
+	if r.Limit == nil || len(r.After) > 0 {
 		return nil
 	}
 	l, holder, granted := r.Limit, cmp.Or(r.Limit.Holder, r.ID), r.Granted || r.Keyed
@@ -262,10 +267,8 @@ func limitWork(work []Work, k session.Key, facts []Fact, taken map[run.ID]bool) 
 	for i := range facts {
 		switch v := facts[i].What.(type) {
 		case Submitted:
-			if l := v.Limit; l != nil && l.Holder == "" && !taken[v.Task.Run] {
-				send(l.Log, v.Task.Run, &LimitSignal{Requested: &LimitRequested{
-					Limit: *l, NotBefore: v.Task.NotBefore, Priority: v.Task.Priority, Run: v.Task.Run, Session: k.ID, Workflow: v.Task.Workflow,
-				}})
+			if l := v.Limit; l != nil && l.Holder == "" && !taken[v.Task.Run] && len(v.Task.After) == 0 {
+				send(l.Log, v.Task.Run, &LimitSignal{Requested: l.request(v.Task, k.ID)})
 			}
 		case RunWaiting:
 			for _, w := range v.For {

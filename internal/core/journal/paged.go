@@ -112,7 +112,9 @@ type wireResolution struct {
 }
 
 type wireRecord struct {
+	After     []Predecessor      `json:"after,omitempty"`
 	Attempt   uint64             `json:"attempt,omitempty"`
+	AwaitedBy []Ancestor         `json:"awaited_by,omitempty"`
 	Awaits    []session.ID       `json:"awaits,omitempty"`
 	Base      *session.Mark      `json:"base,omitempty"`
 	Branches  []session.ID       `json:"branches,omitempty"`
@@ -173,7 +175,7 @@ func (r *Record) wire() wireRecord {
 		Attempt: r.Attempt, By: r.By, Via: r.Via, Cancel: r.Cancel, Children: r.children, Cut: r.cut, Deaths: r.Deaths, Reserved: r.reserved.clone(), Lost: r.lost, Digest: r.Digest, Ended: r.Ended,
 		EndedAt: millis(r.EndedAt), Epoch: r.Epoch, Granted: r.Granted, Home: r.Home, ID: r.ID, Keyed: r.Keyed, Late: r.late, Limit: r.Limit, Review: r.Review, Settled: r.settled,
 		Started: millis(r.Started), State: r.State, Status: r.Status, Submitted: millis(r.Submitted), Warnings: r.Warnings,
-		Awaits: r.awaits, Branches: r.branches, Warming: r.warming, Inbox: r.inbox, Inboxed: r.inboxed, Suspended: r.Suspended, Pinned: r.pinned, Delivered: r.delivered, Wake: r.wake, Due: r.Due, Past: r.past,
+		After: r.After, AwaitedBy: r.awaitedBy, Awaits: r.awaits, Branches: r.branches, Warming: r.warming, Inbox: r.inbox, Inboxed: r.inboxed, Suspended: r.Suspended, Pinned: r.pinned, Delivered: r.delivered, Wake: r.wake, Due: r.Due, Past: r.past,
 	}
 }
 
@@ -182,7 +184,7 @@ func (w wireRecord) record() *Record {
 		Attempt: w.Attempt, By: w.By, Via: w.Via, Cancel: w.Cancel, children: w.Children, cut: w.Cut, Deaths: w.Deaths, reserved: w.Reserved, lost: w.Lost, Digest: w.Digest, Ended: w.Ended,
 		EndedAt: fromMillis(w.EndedAt), Epoch: w.Epoch, Granted: w.Granted, Home: w.Home, ID: w.ID, Keyed: w.Keyed, late: w.Late, Limit: w.Limit, Review: w.Review, settled: w.Settled,
 		Started: fromMillis(w.Started), State: w.State, Status: w.Status, Submitted: fromMillis(w.Submitted), Warnings: w.Warnings,
-		awaits: w.Awaits, branches: w.Branches, warming: w.Warming, inbox: w.Inbox, inboxed: w.Inboxed, Suspended: w.Suspended, pinned: w.Pinned, delivered: w.Delivered, wake: w.Wake, Due: w.Due, past: w.Past,
+		After: w.After, awaitedBy: w.AwaitedBy, awaits: w.Awaits, branches: w.Branches, warming: w.Warming, inbox: w.Inbox, inboxed: w.Inboxed, Suspended: w.Suspended, pinned: w.Pinned, delivered: w.Delivered, wake: w.Wake, Due: w.Due, past: w.Past,
 	}
 }
 

@@ -33,10 +33,12 @@ type Record struct {
 	EndedAt time.Time
 	// Base is the session at the run's first claim. It is the input of the workflow on
 	// every attempt.
-	Base      session.Session
-	Limit     *Limit `json:",omitempty"` // that it was submitted with; nil for none
-	Granted   bool   `json:",omitempty"` // by that limit, and the next one
-	Keyed     bool   `json:",omitempty"` // granted by the limit of its key
+	Base session.Session
+	// After are the predecessors that do not let it begin yet. They are never changed in place.
+	After     []Predecessor `json:",omitempty"`
+	Limit     *Limit        `json:",omitempty"` // that it was submitted with; nil for none
+	Granted   bool          `json:",omitempty"` // by that limit, and the next one
+	Keyed     bool          `json:",omitempty"` // granted by the limit of its key
 	Warnings  []string
 	Status    Status `json:",omitzero"` // the newest
 	steps     map[run.Path]*Step
@@ -44,6 +46,7 @@ type Record struct {
 	resolved  map[run.Path]resolution
 	children  []session.ID // made by the run and not disposed of
 	branches  []session.ID // of fan-outs, not disposed of
+	awaitedBy []Ancestor   // the runs that it is a predecessor of
 	awaits    []session.ID // the logs of the events of its last wait
 	warming   *FanOut      // only its first branch has started
 	inbox     []SignalReceived
@@ -133,7 +136,7 @@ func (r *Record) copy() *Record {
 	cp.loops = maps.Clone(r.loops)
 	cp.Warnings, cp.children = slices.Clone(r.Warnings), slices.Clone(r.children)
 	cp.branches, cp.awaits, cp.inbox = slices.Clone(r.branches), slices.Clone(r.awaits), slices.Clone(r.inbox)
-	cp.delivered, cp.reserved = nil, r.reserved.clone()
+	cp.delivered, cp.awaitedBy, cp.reserved = nil, nil, r.reserved.clone()
 	cp.order = paged[*Step]{}
 	return &cp
 }

@@ -121,13 +121,17 @@ func (b *RunState) fold(k session.Key, fact any, now time.Time, s session.Sessio
 		b.Epoch, b.Incarnation = v.Epoch, v.Incarnation
 	case Submitted:
 		r := b.record(v.Task.Run)
-		r.Home, r.State, r.Task, r.Digest, r.Submitted, r.By, r.Via, r.Limit, r.Granted = k, run.Queued, v.Task.task(k), v.Digest, now, v.By, v.Via, v.Limit, v.Limit.kept()
+		r.Home, r.State, r.Task, r.Digest, r.Submitted, r.By, r.Via, r.Limit, r.Granted, r.After = k, run.Queued, v.Task.task(k), v.Digest, now, v.By, v.Via, v.Limit, v.Limit.kept(), v.Task.After
 		if v.Task.Branch != nil {
 			b.branch = r.ID
 		}
 		b.Queue = slices.Insert(b.Queue, placeInQueue(b.Queue, &v.Task), r.ID)
 	case Granted:
-		b.edit(v.Run, func(r *Record) { r.Granted, r.Keyed = v.Next == nil, v.Next != nil || r.Keyed })
+		b.edit(v.Run, func(r *Record) {
+			r.Granted, r.Keyed = v.Next == nil, r.Keyed || v.Next != nil && r.Limit != nil && v.Next.Limit.Log != r.Limit.Log
+		})
+	case Awaited:
+		b.edit(v.Run, v.record)
 	case LimitRequested, LimitDecided, LimitReleased, LimitSet, LimitBlocked, EventPublished, EventAwaited, EventDelivered, EventReleased, KeyClosed:
 		b.ofKey(v, now.UnixMilli())
 	case Claimed:
@@ -200,10 +204,7 @@ func (b *RunState) fold(k session.Key, fact any, now time.Time, s session.Sessio
 	case Ended:
 		b.end(v, now)
 	case Settled:
-		if r := b.runs[v.Run]; r != nil {
-			b.touch(r)
-			r.settle(v)
-		}
+		b.edit(v.Run, func(r *Record) { r.settle(v) })
 	case StepStarted:
 		if r := b.runs[v.Run]; r != nil && !r.State.Terminal() && v.Attempt >= r.Attempt {
 			put(&r.intents, v.Path, v)
@@ -211,10 +212,7 @@ func (b *RunState) fold(k session.Key, fact any, now time.Time, s session.Sessio
 	case StepCompleted:
 		return b.done(v, now, s)
 	case Late:
-		if r := b.runs[v.Run]; r != nil {
-			b.touch(r)
-			r.late++
-		}
+		b.edit(v.Run, func(r *Record) { r.late++ })
 	}
 	return nil
 }
@@ -282,7 +280,7 @@ func (b *RunState) end(v Ended, now time.Time) {
 	// A run that has ended needs no journal; the log keeps it.
 	r.steps, r.intents, r.resolved, r.children, r.loops = nil, nil, nil, nil, nil
 	r.reserved.keepOpen(r.inbox)
-	r.branches, r.awaits, r.warming, r.inbox, r.delivered, r.Suspended, r.Due = nil, nil, nil, nil, nil, nil, nil
+	r.branches, r.awaits, r.warming, r.inbox, r.delivered, r.Suspended, r.Due, r.After, r.awaitedBy = nil, nil, nil, nil, nil, nil, nil, nil, nil
 	r.Base, r.order, r.taskPage = session.Session{}, paged[*Step]{}, nil
 	r.Task.Input = nil
 	r.place = len(b.ended.items)

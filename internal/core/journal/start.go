@@ -58,13 +58,16 @@ func (v Ended) outcome(home session.ID) RunEnd {
 }
 
 // reports returns the work that brings the end of a run to the run that opened it as a
-// branch, or started it.
+// branch, or started it, and to the runs that wait for it.
 func (v Ended) reports(k session.Key, at commitlog.Position) (work []Work) {
 	if v.Parent != nil {
 		work = append(work, Work{Signal: report(k, v, at)})
 	}
 	if v.Starter != nil {
 		work = append(work, Work{Signal: v.Starter.outcome(k.Tenant, v.outcome(k.ID))})
+	}
+	for _, a := range v.AwaitedBy {
+		work = append(work, Work{Signal: Awaited{By: a.Run, Session: a.Session}.Answer(k.Tenant, v.outcome(k.ID))})
 	}
 	return work
 }
@@ -75,6 +78,13 @@ func (a *Ancestor) outcome(t session.Tenant, e RunEnd) *Signal {
 		To: session.Key{Tenant: t, ID: a.Session}, Run: a.Run,
 		Received: &SignalReceived{Ended: &e, Kind: Outcome, Path: a.Path, Run: a.Run},
 	}
+}
+
+// Answer returns the signal that brings the end of a predecessor to the run that waits for
+// it.
+func (v Awaited) Answer(t session.Tenant, e RunEnd) *Signal {
+	a := Ancestor{Run: v.By, Session: v.Session}
+	return a.outcome(t, RunEnd{Code: e.Code, Run: e.Run, Session: e.Session, State: e.State})
 }
 
 // Rejected returns the signal that brings the rejection of a started run's task to its

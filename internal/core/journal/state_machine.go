@@ -290,7 +290,7 @@ func (w *StateMachine) finale(r *Record, events []session.Event, now time.Time) 
 		if by := r.Task.StartedBy; by != nil {
 			v.Starter = &Ancestor{Path: by.Step, Run: by.Run, Session: by.Session}
 		}
-		v.Awaits = r.awaits
+		v.Awaits, v.AwaitedBy = r.awaits, r.awaitedBy
 		cleanup := cleanupOf(w, r, v.State, now)
 		if cleanup != nil {
 			v.Next = &Offer{Revision: cleanup.Task.Revision, Run: cleanup.Task.Run, Workflow: cleanup.Task.Workflow}
@@ -348,8 +348,8 @@ func (w *StateMachine) next(leaving run.ID, now time.Time) *Offer {
 		return nil
 	}
 	for _, id := range w.state.Queue {
-		// A run that is not due yet, or has no grant, does not block the others.
-		if r := w.state.Run(id); id != leaving && r.Cancel == nil && awaits(r) == nil && !r.Task.NotBefore.After(now) {
+		// A run that is not due yet, or held, does not block the others.
+		if r := w.state.Run(id); id != leaving && r.Cancel == nil && !mustWait(r) && !r.Task.NotBefore.After(now) {
 			return &Offer{Revision: r.Task.Revision, Run: id, Workflow: r.Task.Workflow}
 		}
 	}
@@ -390,6 +390,8 @@ func (w *StateMachine) Signal(s Signal, now time.Time) error {
 	switch {
 	case s.Settle != nil:
 		return w.settlePart(r, *s.Settle, now)
+	case s.Awaited != nil:
+		return awaitEnd(w, r, *s.Awaited, now)
 	case r.State.Terminal() && s.Received != nil && s.Received.Kind == Report && s.Received.Branch != nil:
 		return w.reportedLate(r, *s.Received, now)
 	case r.State.Terminal():

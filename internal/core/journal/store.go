@@ -101,6 +101,7 @@ type Signal struct {
 	Late     *StepCompleted // the outcome of a call of an attempt that lost the run
 	Limit    *LimitSignal   // of a limit by key
 	Event    *EventSignal   // for the log of an event
+	Awaited  *Awaited       // a run waits for the end of Run
 	Settle   *Part          // the usage of a fork or of a branch, for the home of its run
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,6 +44,8 @@ type Task struct {
 	Class     string          `json:",omitempty"` // run.ClassBatch or ""
 	// Limit is the limit by key of its workflow, which the node that takes it evaluates.
 	Limit *Limit `json:",omitempty"`
+	// After are the runs that must have ended before it begins, see Predecessor.
+	After []Predecessor `json:",omitempty"`
 	// StartedBy is the run that started it, nil for the task of a client.
 	StartedBy *run.Starter `json:",omitempty"`
 	// Branch is set for a branch of a fan-out.
@@ -111,6 +114,37 @@ func (t *Task) Place(at session.Placement) session.Placement {
 	return p
 }
 
+// Predecessor is a run that must have ended before another one begins.
+type Predecessor struct {
+	Any     bool       `json:"any,omitempty"` // its end may be any one, not success alone
+	Run     run.ID     `json:"run"`
+	Session session.ID `json:"session,omitempty"` // its home; set when the task is taken
+}
+
+// Predecessors returns the predecessors of a task without their homes: those that must
+// succeed, and those that may end in any way.
+func Predecessors(after, anyEnd []run.ID) (all []Predecessor) {
+	for _, id := range after {
+		all = append(all, Predecessor{Run: id})
+	}
+	for _, id := range anyEnd {
+		all = append(all, Predecessor{Any: true, Run: id})
+	}
+	return all
+}
+
+// NamePredecessors returns the names for Predecessors.
+func NamePredecessors(all []Predecessor) (after, anyEnd []run.ID) {
+	for _, p := range all {
+		if p.Any {
+			anyEnd = append(anyEnd, p.Run)
+		} else {
+			after = append(after, p.Run)
+		}
+	}
+	return after, anyEnd
+}
+
 // Seen is a run's state when it was offered.
 type Seen struct {
 	Attempt uint64 `json:"attempt"` // of its last claim, zero for none
@@ -119,6 +153,7 @@ type Seen struct {
 // wireTask is the form of a task in run.submitted: everything that a later claim needs
 // to run it again. Input is text, because it may contain floats.
 type wireTask struct {
+	After     []Predecessor   `json:"after,omitempty"`
 	Branch    *Branch         `json:"branch,omitempty"`
 	Budget    run.Budget      `json:"budget,omitzero"`
 	Class     string          `json:"class,omitempty"`
@@ -165,7 +200,7 @@ func fromMillis(ms int64) time.Time {
 
 func (t Task) wire() wireTask {
 	w := wireTask{
-		Branch: t.Branch, Budget: t.Budget, Deadline: millis(t.Deadline), Input: strings.ToValidUTF8(string(t.Input), "\uFFFD"), Model: t.Model,
+		After: slices.Clone(t.After), Branch: t.Branch, Budget: t.Budget, Deadline: millis(t.Deadline), Input: strings.ToValidUTF8(string(t.Input), "\uFFFD"), Model: t.Model,
 		NotBefore: millis(t.NotBefore), Revision: t.Revision, Run: t.ID, Tools: append([]string(nil), t.Tools...), MCP: append([]string(nil), t.MCP...), Workflow: t.Workflow, Workspace: t.Workspace,
 		Sandbox: t.Sandbox, OnFailure: t.OnFailure, Resumes: t.Resumes, StartedBy: t.StartedBy, Tags: maps.Clone(t.Tags), Priority: t.Priority, Class: t.Class,
 	}
@@ -177,7 +212,7 @@ func (t Task) wire() wireTask {
 
 func (w wireTask) task(k session.Key) Task {
 	t := Task{
-		ID: w.Run, Branch: w.Branch, Workflow: w.Workflow, Revision: w.Revision, Session: k, Model: w.Model, Tools: w.Tools, MCP: w.MCP,
+		ID: w.Run, After: w.After, Branch: w.Branch, Workflow: w.Workflow, Revision: w.Revision, Session: k, Model: w.Model, Tools: w.Tools, MCP: w.MCP,
 		Workspace: w.Workspace, Sandbox: w.Sandbox, Budget: w.Budget, Deadline: fromMillis(w.Deadline), NotBefore: fromMillis(w.NotBefore),
 		OnFailure: w.OnFailure, Resumes: w.Resumes, StartedBy: w.StartedBy, Tags: w.Tags, Priority: w.Priority, Class: w.Class,
 	}
@@ -232,6 +267,17 @@ func (t Task) Valid() error {
 		if err := t.Resumes.Valid(); err != nil {
 			return err
 		}
+	}
+	ids := make([]run.ID, len(t.After))
+	for i, p := range t.After {
+		if ids[i] = p.Run; p.Session != "" {
+			if err := session.ValidID("session", string(p.Session)); err != nil {
+				return err
+			}
+		}
+	}
+	if err := run.ValidAfter(t.ID, ids); err != nil {
+		return err
 	}
 	if t.StartedBy != nil {
 		if err := t.StartedBy.Valid(); err != nil {

@@ -224,6 +224,9 @@ func (r *Record) received(v SignalReceived) {
 		r.reserved.Settle(v.Path, v.Branch)
 		return // it only reports the branch's usage
 	}
+	if preceded(r, v) {
+		return
+	}
 	r.inbox = append(r.inbox, v)
 	if v.ID != "" {
 		r.delivered = append(r.delivered[max(len(r.delivered)+1-maxInbox, 0):], v.ID)
@@ -292,6 +295,9 @@ func (w *StateMachine) receive(r *Record, v SignalReceived, now time.Time) error
 	case Outcome:
 		if v.Ended == nil {
 			return fmt.Errorf("journal: an outcome for %s names no run: %w", r.ID, run.ErrMalformed)
+		}
+		if v.Path == "" {
+			return precedes(w, r, v, now)
 		}
 		if knowsEnd(r, v.Ended.Run) || over(r, v.Path) {
 			return nil // it came before, or no step can take it any more
@@ -492,6 +498,9 @@ func (w *StateMachine) tickRun(r *Record, now time.Time) (fired bool, err error)
 
 // restsOn describes a run's unsatisfied waits; "" if it does not wait.
 func (r *Record) restsOn() string {
+	if len(r.After) > 0 {
+		return fmt.Sprintf(", after run %s, which had not ended", r.After[0].Run)
+	}
 	if r.State == run.Waiting {
 		for _, w := range r.Suspended.For {
 			switch {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/journal"
@@ -43,6 +44,10 @@ func (s *startedRuns) adopt(task journal.Task) *startedRun {
 	if task.Session.ID == "" {
 		task.Session.ID = t.rt.Mint.Child(task.Session.Tenant, string(task.ID), "home")
 	}
+	if err := s.findPredecessors(&task); err != nil {
+		s.reject(task, err)
+		return nil
+	}
 	g, ok := t.reg, t.reg.Name == task.Workflow
 	if !ok {
 		g, ok = t.d.lookup(task.Workflow)
@@ -81,6 +86,27 @@ func (s *startedRuns) adopt(task journal.Task) *startedRun {
 		}
 	}
 	return r
+}
+
+// findPredecessors sets the homes of the runs that a task begins after.
+func (s *startedRuns) findPredecessors(task *journal.Task) error {
+	t := s.t
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	task.After = slices.Clone(task.After)
+	for i := range task.After {
+		p := &task.After[i]
+		r := s.all[p.Run]
+		switch {
+		case r != nil:
+			p.Session = r.task.Session.ID
+		case p.Run == t.task.ID:
+			p.Session = t.task.Session.ID
+		default:
+			return fmt.Errorf("flow: run %s begins after run %s, which no run has started before: %w", task.ID, p.Run, run.ErrUnknownRun)
+		}
+	}
+	return nil
 }
 
 // rootOf returns the root of the session of a started run.
@@ -134,7 +160,7 @@ func (s *startedRuns) recall(history []commitlog.Entry) {
 			continue // Committed reports it
 		}
 		for _, w := range work {
-			if w.Submit != nil {
+			if w.Submit != nil && s.findPredecessors(w.Submit) == nil {
 				s.adopt(*w.Submit)
 			}
 		}

@@ -219,8 +219,9 @@ type audit struct {
 	events    []eventMark
 	delivered map[deliveryKey]bool
 	awaited   map[awaitKey]bool // of the homes of runs
-	ends      []toldRun         // outcomes of started runs
-	parts     []partMark        // the reports of their parts that runs have applied
+	ends      []toldRun         // outcomes of started runs, and of runs that others begin after
+	awaits    []awaitedMark
+	parts     []partMark // the reports of their parts that runs have applied
 	partEnds  map[partKey]spending
 	told      []toldBranch
 	disposals []disposal
@@ -375,6 +376,7 @@ func (a *audit) finish() {
 	a.finishRuns()
 	a.finishBranches()
 	finishLimits(a)
+	finishAfter(a)
 	finishEvents(a)
 	a.finishLineage()
 	a.finishResults()

@@ -36,6 +36,6 @@
 // makes a report; the package is not safe for concurrent use.
 //
 // Files, the lowest first: canonical, commit, schema, dump, events, edition, audit, log,
-// links, head, fold, run, settled, tombstone, answer, wait, warm, budget, cleanup, branch, started, limit, quota, published, loop, step, lineage, result,
+// links, head, fold, run, settled, tombstone, answer, wait, warm, budget, cleanup, branch, started, after, limit, quota, published, loop, step, lineage, result,
 // witness.
 package audit

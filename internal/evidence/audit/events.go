@@ -35,6 +35,7 @@ const (
 	runRebudgeted   = "run.rebudgeted"
 	runGranted      = "run.granted"
 	keyClosed       = "key.closed"
+	runAwaited      = "run.awaited"
 	eventPublished  = "event.published"
 	eventAwaited    = "event.awaited"
 	eventDelivered  = "event.delivered"
@@ -147,6 +148,7 @@ type ancestor struct {
 }
 
 type taskData struct {
+	After     []predecessorData `json:"after"`
 	Run       string            `json:"run"`
 	Workflow  string            `json:"workflow"`
 	Budget    budget            `json:"budget"`
@@ -464,6 +466,7 @@ type rebudgetedData struct {
 
 type endedData struct {
 	Attempt    uint64      `json:"attempt"`
+	AwaitedBy  []ancestor  `json:"awaited_by"`
 	Branches   []string    `json:"branches"`
 	Children   []string    `json:"children"`
 	Code       string      `json:"code"`

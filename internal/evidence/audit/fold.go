@@ -15,8 +15,10 @@ type folding struct {
 	rows    []string // batches that added a row
 	waiting []string // batches of steps that must add a row
 	heads   []headMark
-	owed    string // the run whose cleanup run the commit must submit; "" for none
-	owing   int    // the number of its compensations
+	owed    string      // the run whose cleanup run the commit must submit; "" for none
+	owing   int         // the number of its compensations
+	fails   []*runState // runs with the end of one that must succeed before
+	clears  []*runState // runs that the commit must let begin
 }
 
 // headMark is the workspace head before a batch.
@@ -81,6 +83,7 @@ var eventKinds = []eventKind{
 	{runRebudgeted, take((*folding).rebudgeted), []string{"rebudgeted"}},
 	{runGranted, take(granted), nil},
 	{keyClosed, take(closedKey), nil},
+	{runAwaited, take(awaitedBy), nil},
 	{eventPublished, take(published), nil},
 	{eventAwaited, take(awaited), nil},
 	{eventDelivered, take(delivered), nil},
@@ -114,6 +117,7 @@ func (f *folding) end() {
 	if f.c.seq == 1 && f.l.opened.Kind == "" && f.l.limit == nil && f.l.events == nil {
 		f.a.check(Graph, false, f.says("", "session.opened in commit 1", "none"))
 	}
+	endAfter(f)
 	f.a.check(Cleanup, f.owed == "", f.says(f.owed, "run.submitted of its cleanup run in the commit that ends it", "none"))
 	for _, batch := range f.waiting {
 		f.a.check(Format, slices.Contains(f.rows, batch), f.says("", "the row that step.done "+batch+" says it added", "none in its batch"))

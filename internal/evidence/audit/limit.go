@@ -156,6 +156,10 @@ func granted(f *folding, e *event, d decidedData) {
 	if !f.lives(d.Run, r, runGranted) {
 		return
 	}
+	if g.follows {
+		cleared(f, g, &d)
+		return
+	}
 	f.a.check(Limits, g.limit != nil && !g.granted, f.says(d.Run, "run.granted once, of a run with a limit", "it"))
 	if g.limit == nil {
 		return

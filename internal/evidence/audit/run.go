@@ -104,6 +104,10 @@ type runState struct {
 	keyed     bool                // granted by the limit of its key
 	granted   bool                // by that limit
 	startedBy *starterData        // the run that started it
+	named     []predecessorData   // the runs that it begins after
+	after     []predecessorData   // those of them that do not let it begin yet
+	follows   bool                // it may not begin yet for them
+	awaitedBy []ancestor          // the runs that begin after it
 	standing  map[string]outcome  // of branches of such runs, by their sessions
 	steps     usage               // of the steps in its home log, except gather and join steps
 	deferred  []bool              // its compensations, and whether they always run
@@ -201,6 +205,7 @@ func (f *folding) submitted(_ *event, d submittedData) {
 	g.home, g.budget, g.branch, g.workflow, g.by, g.via = f.l, d.Task.Budget, d.Task.Branch, d.Task.Workflow, d.By, d.Via
 	g.account.limit, g.most, g.resumes = d.Task.Budget, d.Task.Budget, d.Task.Resumes
 	r.home, r.state, g.tags, g.startedBy = true, "queued", d.Task.Tags, d.Task.StartedBy
+	g.named, g.after, g.follows = d.Task.After, d.Task.After, len(d.Task.After) > 0
 	g.limited(f, d.Limit)
 	if of := d.cleans(); of != "" {
 		cleanup(f, id, of, &d)
@@ -228,6 +233,7 @@ func (f *folding) claimed(_ *event, d claimedData) {
 		f.a.check(Waits, r.state != "waiting", f.says(d.Run, "run.received with a wake before a waiting run is claimed", "a claim while it waits"))
 		f.a.check(Waits, r.state != "needs_review", f.says(d.Run, "run.resolved before a run in review is claimed", "a claim"))
 		f.a.check(OneEnd, !r.cancelled, f.says(d.Run, "run.ended after run.cancel_requested", "a claim"))
+		f.a.check(Waits, !g.follows, f.says(d.Run, "run.granted before a run is claimed that begins after others", "a claim"))
 		f.a.check(Limits, g.limit == nil || g.granted, f.says(d.Run, "run.granted before a run with a limit is claimed", "a claim"))
 		f.a.check(Waits, !f.l.quarantined, f.says(d.Run, "the quarantine of the session to be lifted first", "a claim"))
 		g.attempt = max(g.attempt, d.Attempt)
@@ -373,6 +379,8 @@ func (f *folding) ended(e *event, d endedData) {
 		f.a.dispose(f.l, child)
 	}
 	if r.home {
+		f.a.check(Waits, slices.Equal(d.AwaitedBy, g.awaitedBy), f.says(d.Run, fmt.Sprintf("an end for the runs that wait for it, %v", g.awaitedBy), fmt.Sprint(d.AwaitedBy)))
+		f.a.check(Waits, d.Code != codeAfter || slices.Contains(f.fails, g), f.says(d.Run, "the end of a run that does not let it begin before "+codeAfter, "none"))
 		f.a.check(NoRepeat, d.State != "succeeded" || len(r.intents) == 0 || d.Error != "",
 			f.says(d.Run, "an end that says of which calls nobody knows whether they took effect", fmt.Sprintf("it succeeded with %d intents open", len(r.intents))))
 		f.endedHome(e, &d, g)

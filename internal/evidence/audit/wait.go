@@ -34,7 +34,7 @@ func (f *folding) received(e *event, d receivedData) {
 		f.idle(&d)
 		return
 	}
-	r, _ := f.here(d.Run)
+	r, g := f.here(d.Run)
 	if !f.lives(d.Run, r, runReceived+" ("+d.Kind+")") {
 		return
 	}
@@ -50,6 +50,10 @@ func (f *folding) received(e *event, d receivedData) {
 		if len(r.ids) < maxSignals {
 			r.ids[d.ID] = d.N
 		}
+	}
+	if d.Kind == "ended" && d.Path == "" {
+		preceded(f, g, &d)
+		return
 	}
 	switch d.Kind {
 	case "approve", "reject", "respond", "timer", "opened":

@@ -102,6 +102,13 @@ func fillSubmitted(r *messages.Record, v journal.Submitted) {
 		r.StartedBy = &messages.Place{Run: by.Run, Session: by.Session, Step: by.Step}
 		named += " at step " + string(by.Step) + " of run " + Short(session.ID(by.Run))
 	}
+	for _, p := range v.Task.After {
+		w := messages.Wait{Kind: run.WaitRun, Name: string(p.Run)}
+		if p.Any {
+			w.Title = w.Name + ", however it ends"
+		}
+		r.Waits = append(r.Waits, w)
+	}
 	r.Via = maskedLine(v.Via, 64)
 	r.Due, r.Tags = v.Task.NotBefore, v.Task.Tags
 	switch {
@@ -122,6 +129,12 @@ func fillSubmitted(r *messages.Record, v journal.Submitted) {
 	}
 	if r.Due > 0 {
 		r.Summary += ", not before " + moment(r.Due)
+	}
+	switch n := len(r.Waits); {
+	case n > 1:
+		r.Summary += fmt.Sprintf(", after %d runs", n)
+	case n == 1:
+		r.Summary += ", after run " + Short(session.ID(r.Waits[0].Name))
 	}
 }
 
@@ -259,7 +272,9 @@ func fillReceived(r *messages.Record, v journal.SignalReceived) {
 		r.Kind = messages.KindReported
 		if e := v.Ended; e != nil {
 			r.Starts, r.Code, r.Reason = e.Run, e.Code, e.Error
-			r.State = cmp.Or(r.State, string(run.Waiting))
+			if r.State = cmp.Or(r.State, string(run.Waiting)); v.Path == "" { // of a run that this one begins after
+				r.State = string(run.Queued)
+			}
 			r.Summary = "run " + Short(session.ID(e.Run)) + " " + strings.ReplaceAll(string(e.State), "_", " ")
 			if e.Error != "" {
 				r.Summary += ": " + maskedLine(e.Error, 60)

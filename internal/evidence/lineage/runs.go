@@ -256,7 +256,7 @@ func (r *Run) fold(rec *messages.Record) {
 	switch rec.Kind {
 	case messages.KindSubmitted, messages.KindQueued:
 		r.State, r.Submitted, r.Workflow, r.Revision, r.Behind, r.By, r.Via, r.Says = run.Queued, rec.When(), rec.Workflow, rec.Revision, rec.Behind, rec.By, rec.Via, rec.Says
-		r.Due, r.Tags = dueOf(rec), maps.Clone(rec.Tags)
+		r.Due, r.Tags, r.Waits = dueOf(rec), maps.Clone(rec.Tags), slices.Clone(rec.Waits)
 		if rec.BranchOf != nil {
 			r.BranchOf, r.Branch = new(*rec.BranchOf), rec.Name
 		}
@@ -332,6 +332,9 @@ func (r *Run) waitFor(waits []messages.Wait) {
 
 // receive removes the waits that a record ends, and queues a run that it wakes.
 func (r *Run) receive(rec *messages.Record) {
+	if r.State == run.Queued && rec.Kind == messages.KindReported {
+		r.Waits = slices.DeleteFunc(r.Waits, func(w messages.Wait) bool { return w.Name == string(rec.Starts) })
+	}
 	if r.State != run.Waiting {
 		return
 	}

@@ -141,6 +141,12 @@ func RunNote(r *messages.RunInfo, shortID func(run.ID) string) string {
 		return r.Review.Reason
 	case r.State == run.Waiting && len(r.Waits) > 0:
 		return r.Waits[0].String()
+	case len(r.Waits) > 0 && r.State == run.Queued:
+		text := "waits " + r.Waits[0].String()
+		if n := len(r.Waits) - 1; n > 0 {
+			text += fmt.Sprintf(" and %d more", n)
+		}
+		return text
 	case r.State.Terminal():
 		return cleanupNote(r, reasonOf(r), shortID)
 	case r.Cancelled:

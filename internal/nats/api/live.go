@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/rathcluster/rath/internal/core/journal"
@@ -138,10 +139,15 @@ func (a answerer) stands(ctx context.Context, t session.Tenant, out *messages.Li
 	if out.Limit = nil; st.Limit != "" {
 		out.Limit = a.limit(ctx, session.Key{Tenant: t, ID: st.Limit}, out.Run)
 	}
-	if st.State == run.Waiting || st.State == run.NeedsReview || st.Quarantined { // of these the lineage has the words
+	if st.State == run.Waiting || st.State == run.NeedsReview || st.Quarantined || st.After { // of these the lineage has the words
 		info, err := a.run(ctx, t, wire.Query{Run: out.Run})
 		if r, ok := info.(messages.RunInfo); err == nil && ok {
-			out.Waits, out.Review, out.Quarantine = r.Waits, r.Review, r.Quarantine
+			out.Waits, out.Review, out.Quarantine = slices.Clone(r.Waits), r.Review, r.Quarantine
+		}
+		for i := range out.Waits {
+			if w := &out.Waits[i]; st.After {
+				w.Title = cmp.Or(w.Title, w.Name) + " (" + string(stateOf(ctx, a, t, run.ID(w.Name))) + ")"
+			}
 		}
 	}
 	if st.State != run.Running {
@@ -157,6 +163,14 @@ func (a answerer) stands(ctx context.Context, t session.Tenant, out *messages.Li
 	}
 	out.Attempt, out.Since, out.Steps, out.More = told.Live.Attempt, told.Live.Since, told.Live.Steps, told.Live.More
 	return true
+}
+
+// stateOf returns the state of a run, "unknown" if it cannot be read.
+func stateOf(ctx context.Context, a answerer, t session.Tenant, id run.ID) run.State {
+	if info, err := a.run(ctx, t, wire.Query{Run: id}); err == nil {
+		return info.(messages.RunInfo).State
+	}
+	return "unknown"
 }
 
 // limit returns the state of the limit that a run waits for, nil if it cannot be read or has

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/nats/schedule"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -92,7 +93,7 @@ func (d *dispatcher) returned(t session.Tenant, facts []journal.Fact) {
 		if !ok {
 			continue
 		}
-		k := creditKey{t, f.Workflow, logOf(v.Limit)}
+		k := creditKey{t, f.Workflow, creditLog(v.Limit, v.Task.After)}
 		if l := d.lent[k]; l.n > 1 {
 			d.lent[k] = loan{l.n - 1, l.until}
 		} else {
@@ -128,12 +129,12 @@ func newCredits(c *Dispatch) *credits { return &credits{c: c, of: map[partitionC
 
 // take takes credit for one run. If there is none, moving reports whether an early retry is
 // worthwhile.
-func (s *credits) take(ctx context.Context, k session.Key, workflow string, limit *journal.Limit) (ok, moving bool, err error) {
+func (s *credits) take(ctx context.Context, k session.Key, workflow string, limit session.ID) (ok, moving bool, err error) {
 	g, p, located := k.ID.Locate()
 	if !located || g != s.c.streams.Generation() {
 		return true, false, nil // of another generation, where no new sessions are made
 	}
-	at := partitionCredit{p, creditKey{k.Tenant, workflow, logOf(limit)}}
+	at := partitionCredit{p, creditKey{k.Tenant, workflow, limit}}
 	for {
 		s.mu.Lock()
 		h := s.of[at]
@@ -184,9 +185,13 @@ func (s *credits) take(ctx context.Context, k session.Key, workflow string, limi
 	}
 }
 
-// logOf returns the log of the key of a limit, "" without a limit.
-func logOf(l *journal.Limit) session.ID {
-	if l == nil {
+// creditLog returns the log of the key of a limit, "" without a limit. Runs that wait for
+// others are counted apart, like those of a key.
+func creditLog(l *journal.Limit, after []journal.Predecessor) session.ID {
+	switch {
+	case len(after) > 0:
+		return schedule.After
+	case l == nil:
 		return ""
 	}
 	return l.Log

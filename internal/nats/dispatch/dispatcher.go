@@ -354,6 +354,9 @@ func (d *dispatcher) signal(ctx context.Context, s journal.Signal) schedule.Outc
 		return schedule.Outcome{}
 	}
 	err := d.o.Signal(ctx, s)
+	if s.Awaited != nil && messages.Refusal(err) {
+		return d.answerInstead(ctx, s)
+	}
 	archived := s.ForKey() && errors.Is(err, session.ErrArchived) // until the log of the key is gone
 	if err == nil || messages.Refusal(err) && !errors.Is(err, run.ErrNotSupported) && !archived {
 		return schedule.Outcome{Result: schedule.Settled}
@@ -367,6 +370,7 @@ func (d *dispatcher) signal(ctx context.Context, s journal.Signal) schedule.Outc
 func (d *dispatcher) submit(ctx context.Context, t journal.Task) schedule.Outcome {
 	task := translate.TaskOf(t)
 	task.StartedBy = t.StartedBy
+	task.After, task.AfterAny = journal.NamePredecessors(t.After)
 	err := d.c.Submit(ctx, t.Session.Tenant, messages.Submitter{By: t.By, Via: t.Via}.Token(), t.Workflow, &task)
 	if err == nil {
 		return schedule.Outcome{Result: schedule.Settled}

@@ -6,6 +6,6 @@
 // compare-and-set decides who may write.
 //
 // Files, the lowest first: dispatch, registry, ledgers, quota, relay_options, relay_membership, relay_strangers, deliver, death, host, bound,
-// dispatcher, relay_state, relay, openset, pull, credit, intake, refusal, admit, standing,
+// dispatcher, relay_state, relay, openset, pull, credit, intake, refusal, after, admit, standing,
 // open_sessions, waiting_runs.
 package dispatch

@@ -94,7 +94,7 @@ func (i *intake) handle(ctx context.Context, m jsMsg) disposition {
 		return nak
 	case errors.Is(err, errNoCredit):
 		return nakBacklogged
-	case errors.Is(err, errCreditSoon):
+	case errors.Is(err, errCreditSoon), errors.Is(err, errUnderWay):
 		return nakMoving
 	case errors.Is(err, streams.ErrNoRoom):
 		// The usage of the streams is logged once, and not with each task that waits.
@@ -162,6 +162,9 @@ func (i *intake) take(ctx context.Context, l *incomingTask) error {
 		if err := i.Check(t); err != nil {
 			return err
 		}
+	}
+	if err := i.findPredecessors(ctx, l, t.After); err != nil {
+		return err
 	}
 	accept, err := i.claimOrQueue(ctx, &t)
 	if err != nil {
@@ -236,7 +239,7 @@ func (i *intake) claimOrQueue(ctx context.Context, t *journal.Task) (accept func
 
 // begin claims a task here, if a slot is free and no relay waits for it.
 func (i *intake) begin(ctx context.Context, t journal.Task) error {
-	if g := i.c.host.Load(); g != nil && g.quiet() && t.Limit == nil {
+	if g := i.c.host.Load(); g != nil && g.quiet() && t.Limit == nil && len(t.After) == 0 {
 		if _, err := i.Accept(ctx, t); !errors.Is(err, run.ErrBusy) {
 			return err
 		}
@@ -247,7 +250,7 @@ func (i *intake) begin(ctx context.Context, t journal.Task) error {
 // wait gets a task into a log for the node that the relay chooses, unless enough
 // of its kind wait.
 func (i *intake) wait(ctx context.Context, t journal.Task) error {
-	ok, moving, err := i.credits.take(ctx, t.Session, t.Workflow, t.Limit)
+	ok, moving, err := i.credits.take(ctx, t.Session, t.Workflow, creditLog(t.Limit, t.After))
 	switch {
 	case err != nil:
 		return err

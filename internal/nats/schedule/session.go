@@ -43,7 +43,8 @@ type openRun struct {
 	Revision string `json:"revision,omitempty"`
 	Priority int64  `json:"priority,omitempty"`
 	Batch    bool   `json:"batch,omitempty"`
-	// Limit is the log of the key of its limit, and Held is set until that lets it begin.
+	// Limit is the log of the key of its limit, or After while it waits for other runs, and
+	// Held is set until those let it begin.
 	Limit       session.ID `json:"limit,omitempty"`
 	Held        bool       `json:"held,omitempty"`
 	State       run.State  `json:"state"`
@@ -61,6 +62,9 @@ type openRun struct {
 	timer *alarm  // of the next time, nil without any
 	ticks backoff // of ticks
 }
+
+// After stands for the log of a limit while a run waits for other runs.
+const After session.ID = "after"
 
 // dueWait is a question that a timer decides.
 type dueWait struct {
@@ -99,6 +103,9 @@ func (s *openSession) begin(v journal.Submitted) {
 	}
 	if v.Limit != nil {
 		r.Limit, r.Held = v.Limit.Log, v.Limit.Holder == ""
+	}
+	if len(v.Task.After) > 0 {
+		r.Limit, r.Held = After, true
 	}
 	s.Runs = slices.Insert(s.Runs, at, r)
 }
@@ -141,8 +148,11 @@ func (s *openSession) fold(k session.Key, f *journal.Fact) (ended *openRun) {
 			r.Revision = f.Revision
 		}
 	case journal.Granted:
-		if r.Held = v.Next != nil; r.Held {
+		switch r.Held = v.Next != nil; {
+		case r.Held:
 			r.Limit = v.Next.Limit.Log
+		case r.Limit == After:
+			r.Limit = ""
 		}
 	case journal.Review:
 		r.Expires = v.Expires

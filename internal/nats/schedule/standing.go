@@ -23,6 +23,7 @@ type Standing struct {
 	Due int64 `json:"due,omitempty"`
 	// Limit is the log of the key of the limit that the run waits for.
 	Limit session.ID `json:"limit,omitempty"`
+	After bool       `json:"after,omitempty"` // the run waits for other runs
 	// Behind is the run that holds the session.
 	Behind      run.ID `json:"behind,omitempty"`
 	Quarantined bool   `json:"quarantined,omitempty"`
@@ -96,7 +97,7 @@ func (s *Scheduler) Standing(now time.Time, k session.Key, id run.ID) Standing {
 	if r.State == run.Running {
 		st.Holder, st.Lost = r.Incarnation, !o.executes(r, s.lives)
 	}
-	if r.Held {
+	if st.After = r.Held && r.Limit == After; r.Held && !st.After {
 		st.Limit = r.Limit
 	}
 	switch it := o.ready; {

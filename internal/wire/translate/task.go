@@ -13,8 +13,8 @@ import (
 )
 
 // Task returns the journal's form of a task. Its session id, and that of ForkOf, are
-// still the sender's: the node that accepts the task resolves names, and generates an
-// id if there is none.
+// still the sender's: the node that accepts the task resolves names, generates an
+// id if there is none, and finds the homes of the runs in After.
 func Task(t *messages.Task, tenant session.Tenant, workflow string) (journal.Task, error) {
 	if err := t.Check(); err != nil {
 		return journal.Task{}, err
@@ -26,7 +26,7 @@ func Task(t *messages.Task, tenant session.Tenant, workflow string) (journal.Tas
 		return journal.Task{}, &strict.Error{Message: "task", Problem: messages.Text(err), Remedy: "publish on rath.task.<tenant>.<user>.<workflow>"}
 	}
 	out := journal.Task{
-		ID: t.ID, Workflow: workflow, Revision: t.Revision, Session: session.Key{Tenant: tenant, ID: session.ID(t.Session)},
+		ID: t.ID, After: journal.Predecessors(t.After, t.AfterAny), Workflow: workflow, Revision: t.Revision, Session: session.Key{Tenant: tenant, ID: session.ID(t.Session)},
 		Input: t.Input, Model: t.Model, Tools: t.Tools, MCP: t.MCP, Deadline: journal.Moment(t.Deadline), NotBefore: journal.Moment(t.NotBefore), Resumes: t.Resumes, OnFailure: t.OnFailure, StartedBy: t.StartedBy, Tags: t.Tags, Priority: t.Priority, Class: t.Class,
 		Budget: run.Budget{
 			MicroUSD: t.Budget.MicroUSD, Steps: t.Budget.Steps, Tokens: t.Budget.Tokens, Time: time.Duration(t.Budget.TimeMS) * time.Millisecond,
@@ -58,7 +58,8 @@ func Task(t *messages.Task, tenant session.Tenant, workflow string) (journal.Tas
 }
 
 // TaskOf returns the body of a submission of a task. It keeps the id of a session that
-// the task names, and omits StartedBy: whoever submits the task again is no run.
+// the task names. It omits StartedBy, because whoever submits the task again is no run, and
+// After, because those runs have ended then.
 func TaskOf(t journal.Task) messages.Task {
 	out := messages.Task{
 		Input: t.Input, ID: t.ID, Session: string(t.Session.ID), Model: t.Model, Tools: t.Tools, MCP: t.MCP, Deadline: t.Deadline, NotBefore: t.NotBefore,

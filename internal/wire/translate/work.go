@@ -32,14 +32,16 @@ type Work struct {
 	Limit   *journal.LimitSignal `json:"limit,omitempty"`
 	Limited *journal.Limit       `json:"limited,omitempty"`
 	Event   *journal.EventSignal `json:"event,omitempty"`
+	Awaited *journal.Awaited     `json:"awaited,omitempty"`
 	// Task is set for a task that no log holds yet. Its input is separate, as text: the
 	// task's digest covers every byte of it.
 	Task  *messages.Task `json:"task,omitempty"`
 	Input string         `json:"input,omitempty"`
-	// By, Via and Says are the task's.
-	By   string `json:"by,omitempty"`
-	Via  string `json:"via,omitempty"`
-	Says string `json:"says,omitempty"`
+	// After, By, Via and Says are the task's.
+	After []journal.Predecessor `json:"after,omitempty"`
+	By    string                `json:"by,omitempty"`
+	Via   string                `json:"via,omitempty"`
+	Says  string                `json:"says,omitempty"`
 	// Branch is set for the task of a fan-out's branch.
 	Branch *journal.Branch `json:"branch,omitempty"`
 	// Seen is the run's state as the dispatching relay knew it.
@@ -53,7 +55,7 @@ func WorkOf(w journal.Work) Work {
 		s := w.Signal
 		return Work{
 			Tenant: s.To.Tenant, Session: s.To.ID, Run: s.Run, Cancel: s.Cancel, Resolve: s.Resolve,
-			Received: s.Received, Close: s.Close, Tick: s.Tick, Late: s.Late, Settle: s.Settle, Quarantine: s.Quarantine, Rebudget: s.Rebudget, Limit: s.Limit, Event: s.Event,
+			Received: s.Received, Close: s.Close, Tick: s.Tick, Late: s.Late, Settle: s.Settle, Quarantine: s.Quarantine, Rebudget: s.Rebudget, Limit: s.Limit, Event: s.Event, Awaited: s.Awaited,
 		}
 	case w.Task == nil:
 		return Work{}
@@ -64,7 +66,7 @@ func WorkOf(w journal.Work) Work {
 		task := TaskOf(*t)
 		task.Input = nil // it is sent as text
 		task.StartedBy = t.StartedBy
-		out.Task, out.Input, out.Branch, out.By, out.Via, out.Says, out.Limited = &task, string(t.Input), t.Branch, t.By, t.Via, t.Says, t.Limit
+		out.Task, out.Input, out.Branch, out.By, out.Via, out.Says, out.Limited, out.After = &task, string(t.Input), t.Branch, t.By, t.Via, t.Says, t.Limit, t.After
 	}
 	return out
 }
@@ -90,14 +92,14 @@ func (w *Work) Decoded() (journal.Work, error) {
 	if err := k.Valid(); err != nil {
 		return journal.Work{}, fmt.Errorf("work: %w: %w", run.ErrMalformed, err)
 	}
-	signal := w.Cancel != nil || w.Resolve != nil || w.Received != nil || w.Close != nil || w.Tick || w.Late != nil || w.Quarantine != nil || w.Rebudget != nil || w.Settle != nil || w.Limit != nil || w.Event != nil
+	signal := w.Cancel != nil || w.Resolve != nil || w.Received != nil || w.Close != nil || w.Tick || w.Late != nil || w.Quarantine != nil || w.Rebudget != nil || w.Settle != nil || w.Limit != nil || w.Event != nil || w.Awaited != nil
 	if err := session.ValidID("run", string(w.Run)); err != nil && (!signal || w.Run != "") {
 		return journal.Work{}, fmt.Errorf("work: %w: %w", run.ErrMalformed, err)
 	}
 	if signal {
 		return journal.Work{Signal: &journal.Signal{
 			To: k, Run: w.Run, Cancel: w.Cancel, Resolve: w.Resolve, Received: w.Received, Close: w.Close, Tick: w.Tick, Late: w.Late,
-			Quarantine: w.Quarantine, Rebudget: w.Rebudget, Settle: w.Settle, Limit: w.Limit, Event: w.Event,
+			Quarantine: w.Quarantine, Rebudget: w.Rebudget, Settle: w.Settle, Limit: w.Limit, Event: w.Event, Awaited: w.Awaited,
 		}}, nil
 	}
 	if w.Workflow == "" && w.Task == nil {
@@ -112,7 +114,7 @@ func (w *Work) Decoded() (journal.Work, error) {
 		if t, err = Task(w.Task, w.Tenant, w.Workflow); err != nil {
 			return journal.Work{}, err
 		}
-		t.Branch, t.By, t.Via, t.Says, t.Limit = w.Branch, w.By, w.Via, w.Says, w.Limited
+		t.Branch, t.By, t.Via, t.Says, t.Limit, t.After = w.Branch, w.By, w.Via, w.Says, w.Limited, w.After
 		if t.Session = k; w.Input != "" {
 			t.Input = json.RawMessage(w.Input)
 		}

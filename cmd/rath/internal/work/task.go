@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -33,6 +34,8 @@ type taskFlags struct {
 	agents  []string
 	attach  []string
 	tags    []string
+	after   []string
+	ended   []string // that must have ended in any way
 
 	onFailure string
 	priority  int64
@@ -53,6 +56,8 @@ func (f *taskFlags) add(cmd *cobra.Command) {
 	fs.StringSliceVar(&f.agents, "agents", nil, "agents in files that the agent may call as tools; workspace is those in its files")
 	fs.StringArrayVar(&f.attach, "attach", nil, "of agent: show the model this image, a PNG, JPEG, GIF or WebP; can be given again")
 	fs.StringArrayVar(&f.tags, "tag", nil, "a pair to find the run by, such as customer=acme; can be given again")
+	fs.StringSliceVar(&f.after, "after", nil, "begin once these runs have succeeded, at most 16, separated by commas; fail if one does not")
+	fs.StringSliceVar(&f.ended, "after-any", nil, "begin once these runs have ended, in any way")
 	fs.StringVar(&f.onFailure, "on-failure", "", "hold: wait for \"rath answer RUN again\" at a step that has failed for the last time")
 	fs.Int64Var(&f.priority, "priority", 0, "of the waiting runs, the one with the highest begins first: -100 to 100")
 	fs.StringVar(&f.class, "class", "", "batch: begin only where no other run waits")
@@ -106,6 +111,15 @@ func task(a *app.App, cmd *cobra.Command, f *taskFlags) (messages.Task, error) {
 			return t, app.Usage(cmd, fmt.Errorf("--tag %s is there twice", key))
 		}
 		t.Tags = t.Tags.With(key, value)
+	}
+	for _, id := range f.after {
+		t.After = append(t.After, run.ID(id))
+	}
+	for _, id := range f.ended {
+		t.AfterAny = append(t.AfterAny, run.ID(id))
+	}
+	if err := run.ValidAfter(t.ID, slices.Concat(t.After, t.AfterAny)); err != nil {
+		return t, app.Usage(cmd, fmt.Errorf("--after: %s", messages.Text(err)))
 	}
 	if err := run.ValidOnFailure(t.OnFailure); err != nil {
 		return t, app.Usage(cmd, fmt.Errorf("--on-failure: %s", messages.Text(err)))

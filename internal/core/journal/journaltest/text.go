@@ -147,6 +147,10 @@ func workText(w journal.Work) string {
 		text += fmt.Sprintf(" settle %s tokens=%d steps=%d", s.Run, s.Settle.Spent.Usage.Tokens(), s.Settle.Spent.Steps)
 	case s.Close != nil:
 		text += fmt.Sprintf(" closed as %s reason=%q", s.Close.State, s.Close.Reason)
+	case s.Awaited != nil:
+		text += fmt.Sprintf(" %s is awaited by %s", s.Run, s.Awaited.By)
+	case s.Received != nil && s.Received.Ended != nil:
+		text += fmt.Sprintf(" %s that %s is %s", s.Run, s.Received.Ended.Run, s.Received.Ended.State)
 	case s.Received != nil && s.Received.Branch != nil:
 		text += fmt.Sprintf(" %s of %s is %s", s.Received.Path, s.Received.Branch.Link.ID, s.Received.Branch.State)
 	case s.Received != nil:

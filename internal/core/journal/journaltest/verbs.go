@@ -25,7 +25,8 @@ var verbs = map[string]func(*stage, *command, io.Writer) error{
 	"signal": (*stage).signal, "late": (*stage).late, "close": (*stage).closeBranch,
 }
 
-// submit RUN [in=SESSION] [enqueue] [cancel=REASON] [fork_of=SESSION] [field=value of the task] …
+// submit RUN [in=SESSION] [enqueue] [cancel=REASON] [fork_of=SESSION] [after=RUN,…]
+// [after_any=RUN,…] [field=value of the task] …
 func (s *stage) submit(c *command, out io.Writer) error {
 	id := c.run()
 	s.homes[id] = session.ID(c.take("in", "home"))
@@ -41,8 +42,19 @@ func (s *stage) submit(c *command, out io.Writer) error {
 	if of := c.take("fork_of", ""); of != "" {
 		task.ForkOf = &session.Ref{Key: s.key(session.ID(of))}
 	}
+	task.After = append(predecessors(s, c.take("after", ""), false), predecessors(s, c.take("after_any", ""), true)...)
 	s.fill(task, c.named)
 	return s.claims(c, claim, out)
+}
+
+// predecessors are the named runs with their homes.
+func predecessors(s *stage, names string, anyEnd bool) (all []journal.Predecessor) {
+	for name := range strings.SplitSeq(names, ",") {
+		if id := run.ID(name); id != "" {
+			all = append(all, journal.Predecessor{Any: anyEnd, Run: id, Session: s.home(id).ID})
+		}
+	}
+	return all
 }
 
 // claim RUN [in=SESSION] [offers=REVISION] [seen=ATTEMPT] [group=SUSPECTS] [death=WORDS]

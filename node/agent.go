@@ -120,7 +120,7 @@ type oneAgent struct {
 func (w *oneAgent) Forward(ctx context.Context, s session.Session) (session.Session, error) {
 	equipped := *w.Agent
 	if s.Placement().Backend != "" && len(w.task.Tools) == 0 && !w.bare {
-		equipped.Tools = usualTools()
+		equipped.Tools = usualTools(w.node.tools)
 	}
 	if len(w.others) > 0 {
 		found, err := w.node.elsewhere(ctx, w.others)
@@ -200,9 +200,12 @@ func (w *oneAgent) checkApprove(tools []tool.Tool) error {
 // tool costs tokens in every request, so the list is short. Tools that must be named
 // change files in a second way, help only with long tasks, or show content that not
 // every model can read.
-func usualTools() []tool.Tool {
-	return slices.DeleteFunc(tool.Builtins(), func(t tool.Tool) bool {
+func usualTools(tools []tool.Tool) []tool.Tool {
+	return slices.DeleteFunc(slices.Clone(tools), func(t tool.Tool) bool {
 		name := t.Spec().Name
+		if _, ours := tool.ByName(name); !ours {
+			return true
+		}
 		return name == tool.ApplyPatch || name == tool.Fetch || name == tool.Todo || name == tool.Skill || name == tool.ViewImage
 	})
 }

@@ -155,7 +155,7 @@ func TestChartScaling(t *testing.T) {
 	o.NATS.User, o.NATS.Password = srv.Node()
 	o.NATS.Level, o.NATS.Replicas, o.HTTP.Health, o.Fleet.Gossip, o.Drain = "lazy", 1, "127.0.0.1:0", nil, time.Second
 	o.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
-	o.Sandbox.Kubernetes.Image, o.Targets, o.Rules, o.Agents = "", "", "", "" // there is no API server, and no secret
+	o.Sandbox.Kubernetes.Image, o.Targets, o.Rules, o.Agents, o.Checks = "", "", "", "", "" // there is no API server, and no secret
 	hold := make(chan struct{})
 	o.Workflows = []flow.Registration{{Name: "holds", Revision: "1", New: func() flow.Workflow {
 		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/agents/checks"
 	"github.com/rathcluster/rath/internal/agents/roster"
 	"github.com/rathcluster/rath/internal/agents/rules"
 	"github.com/rathcluster/rath/internal/core/commitlog"
@@ -178,7 +179,11 @@ func (n *Instance) wire(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("node: %w", err)
 	}
-	agents := &agentParts{tools: append(tool.Builtins(), n.o.Tools...), elsewhere: n.tools.announced, blobs: n.Blobs}
+	edits, err := checks.Read(n.o.Checks)
+	if err != nil {
+		return fmt.Errorf("node: %w", err)
+	}
+	agents := &agentParts{tools: edits.Around(append(tool.Builtins(), n.o.Tools...)), elsewhere: n.tools.announced, blobs: n.Blobs}
 	if agents.roster, err = roster.ReadDir(n.o.Agents); err != nil {
 		return fmt.Errorf("node: %w", err)
 	}

@@ -107,6 +107,7 @@ func (o *Options) flags(flags *flag.FlagSet, env func(string) string) (parse fun
 	flags.StringVar(&o.SigningKey, "signing-key", env("RATH_SIGNING_KEY"), "private key `file` of ssh-keygen to sign results of ended runs; a node with its own server creates one in its store (RATH_SIGNING_KEY)")
 	flags.StringVar(&o.MCPList, "mcp", env("RATH_MCP"), "`file` with the list of MCP servers: commands, URLs, tokens by reference (RATH_MCP)")
 	flags.StringVar(&o.Agents, "agents", env("RATH_AGENTS"), "`directory` of agents in files NAME.md, which are offered as workflows and as tools (RATH_AGENTS)")
+	flags.StringVar(&o.Checks, "checks", env("RATH_CHECKS"), "`file` with commands to run after a model has edited files (RATH_CHECKS)")
 	flags.StringVar(&o.Rules, "rules", env("RATH_RULES"), "`file` with the rules that allow, ask about and refuse calls of models, or \"default\" (RATH_RULES)")
 	if o.Fleet.Routing != RouteOnly {
 		flags.StringVar(&o.Targets, "targets", env("RATH_TARGETS"), "`file` with the targets of notifications, and rules for them: questions, failed and stuck runs (RATH_TARGETS)")

@@ -74,6 +74,9 @@ type Options struct {
 	// Agents is a directory of agents in files: each file NAME.md is a workflow, and a tool
 	// of the agents whose tasks name it; see docs/agents.md for the format. "" is none.
 	Agents string
+	// Checks is a file with commands that run after a model has edited files, and whose
+	// output is added to the result; see docs/tools.md for the format. "" is none.
+	Checks string
 	// Targets is a file with the targets of notifications, and the rules that choose their
 	// events; see docs/notify.md for the format. "" is none. Routers send none.
 	Targets string

@@ -91,6 +91,7 @@ var rules = map[string]rule{
 	"workspace":                         {ours: list("blob", "internal/files/manifest", "internal/files/ignore", "internal/files/filename", "internal/platform/filelock"), test: list("internal/sandbox/overlay", "sandbox/sandboxtest")},
 	"internal/agents/rules":             {ours: list("internal/models/listfile", "internal/core/excerpt", "tool"), others: list("go.yaml.in/yaml/v3", "mvdan.cc/sh")},
 	"internal/agents/guide":             {ours: list("blob", "internal/files/manifest"), others: list("go.yaml.in/yaml/v3")},
+	"internal/agents/checks":            {ours: list("internal/core/excerpt", "internal/files/ignore", "internal/models/listfile", "sandbox", "tool"), others: list("go.yaml.in/yaml/v3")},
 	"internal/agents/roster":            {ours: list("blob", "internal/agents/guide", "internal/files/manifest", "tool"), others: list("go.yaml.in/yaml/v3"), test: list("workspace")},
 	"tool":                              {ours: list("session", "sandbox", "blob", "internal/files/ignore", "internal/agents/guide", "internal/core/schema"), others: list("github.com/google/jsonschema-go", "golang.org/x/net"), test: list("sandbox/local", "sandbox/scripted")},
 	"internal/core/schema":              {ours: list("internal/core/excerpt"), others: list("github.com/google/jsonschema-go")},

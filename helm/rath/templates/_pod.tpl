@@ -79,6 +79,9 @@ the limit is not a whole number of Mi or Gi. */}}
 {{- if $v.agents.secret }}
 - -agents=/etc/rath/agents
 {{- end }}
+{{- if $v.checks.secret }}
+- -checks=/etc/rath/checks/{{ $v.checks.key }}
+{{- end }}
 {{- if $v.rules.secret }}
 - -rules=/etc/rath/rules/{{ $v.rules.key }}
 {{- end }}
@@ -355,6 +358,7 @@ volumes:
 {{- $all := list -}}
 {{- if eq .role "node" -}}
 {{- with .root.Values.agents.secret -}}{{- $all = append $all (dict "name" "agents" "secret" .) -}}{{- end -}}
+{{- with .root.Values.checks.secret -}}{{- $all = append $all (dict "name" "checks" "secret" .) -}}{{- end -}}
 {{- with .root.Values.rules.secret -}}{{- $all = append $all (dict "name" "rules" "secret" .) -}}{{- end -}}
 {{- with .root.Values.targets.secret -}}{{- $all = append $all (dict "name" "targets" "secret" .) -}}{{- end -}}
 {{- end -}}
@@ -380,7 +384,7 @@ metadata:
     {{- end }}
   annotations:
     kubectl.kubernetes.io/default-container: {{ .role }}
-    {{- with include "rath.secretsSum" (dict "root" .root "names" (list (include "rath.auth" . | fromJson).secret .root.Values.nats.ca.secret .root.Values.gossip.secret .root.Values.signing.secret (ternary .root.Values.web.gateways "" (eq .role "router")) (ternary .root.Values.web.oidc.secret "" (eq .role "router")) (ternary .root.Values.targets.secret "" (eq .role "node")) (ternary .root.Values.rules.secret "" (eq .role "node")) (ternary .root.Values.agents.secret "" (eq .role "node")))) }}
+    {{- with include "rath.secretsSum" (dict "root" .root "names" (list (include "rath.auth" . | fromJson).secret .root.Values.nats.ca.secret .root.Values.gossip.secret .root.Values.signing.secret (ternary .root.Values.web.gateways "" (eq .role "router")) (ternary .root.Values.web.oidc.secret "" (eq .role "router")) (ternary .root.Values.targets.secret "" (eq .role "node")) (ternary .root.Values.rules.secret "" (eq .role "node")) (ternary .root.Values.agents.secret "" (eq .role "node")) (ternary .root.Values.checks.secret "" (eq .role "node")))) }}
     checksum/secrets: {{ . }}
     {{- end }}
     {{- with merge dict .values.podAnnotations .root.Values.commonAnnotations }}

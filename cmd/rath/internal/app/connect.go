@@ -139,7 +139,7 @@ func (a *App) host(ctx context.Context, o *node.Options) (*System, error) {
 	o = &own
 	o.Store, o.NATS.Level, o.Logger, o.Env = c.Store.Value, c.Level.Value, a.Logger(), a.Getenv
 	o.Models.Default, o.Models.List, o.MCPList = cmp.Or(o.Models.Default, c.Model.Value), c.Models.Value, c.MCP.Value
-	o.Rules, o.Agents = c.Rules.Value, c.Agents.Value
+	o.Rules, o.Agents, o.Checks = c.Rules.Value, c.Agents.Value, c.Checks.Value
 	o.Slots, _ = strconv.Atoi(c.Slots.Value)                  // checked when it was read
 	o.Sandbox.Limits, _ = sandbox.ParseLimits(c.Limits.Value) // checked, too
 	o.Sandbox.Network, _ = sandbox.ParseNetwork(c.Network.Value)

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rathcluster/rath/internal/agents/checks"
 	"github.com/rathcluster/rath/internal/agents/mcp"
 	"github.com/rathcluster/rath/internal/agents/roster"
 	"github.com/rathcluster/rath/internal/agents/rules"
@@ -39,6 +40,7 @@ type Settings struct {
 	MCP     Setting
 	Rules   Setting
 	Agents  Setting
+	Checks  Setting
 	Level   Setting
 	Slots   Setting
 	Unsafe  Setting
@@ -76,6 +78,7 @@ var Options = []Option{
 	{"model", []string{"RATH_MODEL", "OPENAI_DEFAULT_MODEL"}, "", "", "default model", nil, func(s *Settings) *Setting { return &s.Model }},
 	{"mcp", []string{"RATH_MCP"}, "", "", "file with the list of MCP servers", checkServers, func(s *Settings) *Setting { return &s.MCP }},
 	{"agents", []string{"RATH_AGENTS"}, "", "", "directory of agents in files NAME.md", checkAgents, func(s *Settings) *Setting { return &s.Agents }},
+	{"checks", []string{"RATH_CHECKS"}, "", "", "file with commands to run after edits of models", checkChecks, func(s *Settings) *Setting { return &s.Checks }},
 	{"rules", []string{"RATH_RULES"}, "", "", "file with rules for calls of models, or default", checkRules, func(s *Settings) *Setting { return &s.Rules }},
 	{"models", []string{"RATH_MODELS"}, "", "", "file with the list of models", checkModels, func(s *Settings) *Setting { return &s.Models }},
 	{"level", []string{"RATH_LEVEL"}, "level", string(streams.Fsync), "fsync or lazy", checkLevel, func(s *Settings) *Setting { return &s.Level }},
@@ -116,6 +119,11 @@ func checkServers(v string) error {
 
 func checkAgents(v string) error {
 	_, err := roster.ReadDir(v)
+	return err
+}
+
+func checkChecks(v string) error {
+	_, err := checks.Read(v)
 	return err
 }
 

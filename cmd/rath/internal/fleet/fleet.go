@@ -48,6 +48,11 @@ func Start(ctx context.Context, a *app.App, names []string, c Config) (f *Fleet,
 			return nil, err
 		}
 	}
+	if c.Checks = a.Config.Checks.Value; c.Checks != "" {
+		if c.Checks, err = filepath.Abs(c.Checks); err != nil {
+			return nil, err
+		}
+	}
 	f = &Fleet{config: c, exe: c.Program, up: map[string]*Member{}}
 	if f.exe == "" {
 		if f.exe, err = os.Executable(); err != nil {

@@ -24,6 +24,7 @@ type Config struct {
 	Models string // the file of the list of models
 	MCP    string // the file of the list of MCP servers
 	Rules  string // the file of the rules for calls, or "default"
+	Checks string // the file of the checks after edits
 	Agents string // the directory of the agents in files
 	Model  string
 	Unsafe bool
@@ -50,6 +51,9 @@ func (c *Config) args(dev, name, store string) []string {
 	}
 	if c.Rules != "" {
 		args = append(args, "-rules", c.Rules)
+	}
+	if c.Checks != "" {
+		args = append(args, "-checks", c.Checks)
 	}
 	if c.Agents != "" {
 		args = append(args, "-agents", c.Agents)

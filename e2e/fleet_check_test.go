@@ -26,7 +26,7 @@ func (w *world) check() {
 	for _, b := range l.broken {
 		w.fail("%s", b)
 	}
-	states, attempts := map[string]int{}, 0
+	states, afters, attempts := map[string]int{}, map[string]int{}, 0
 	acked := 0
 	for _, id := range l.order {
 		t := l.tasks[id]
@@ -34,6 +34,10 @@ func (w *world) check() {
 			acked++
 		}
 		states[t.outcome.State]++
+		if before := l.tasks[t.After]; before != nil {
+			word, _, _ := strings.Cut(t.Prompt, " ")
+			afters[strings.TrimSpace(fmt.Sprint(t.Workflow, " ", word, " ", before.outcome.State, ": ", t.outcome.State, " ", t.outcome.Code))]++
+		}
 		if wrong := w.outcome(t); wrong != "" {
 			w.fail("run %s (%s %q, %s) %s: %s", id, t.Workflow, t.Prompt, t.Deed, wrong, t.Result)
 		}
@@ -61,6 +65,9 @@ func (w *world) check() {
 			if s.Time.Before(t.NotBefore) {
 				w.fail("run %s called %s %v before its time", run, s.Tool, t.NotBefore.Sub(s.Time))
 			}
+			if before := l.tasks[t.After]; before != nil && (before.Result == "" || s.Time.UnixMilli() < before.outcome.Ended) {
+				w.fail("run %s called %s at %v, before the end of run %s: %s", run, s.Tool, s.Time, t.After, before.Result)
+			}
 			w.heeded(t, s)
 		}
 	}
@@ -74,6 +81,7 @@ func (w *world) check() {
 	}
 	w.t.Logf("%d tasks, %d acknowledged, states %v; %d executions of tools, %d of them in a later attempt; %d heads read; %d events heard; %d model requests",
 		len(l.order), acked, states, len(seen), attempts, l.asked, l.events, w.model.served.Load())
+	w.t.Logf("runs after others: %v", afters)
 	w.t.Logf("acknowledged besides: %v", l.deeds)
 	w.t.Logf("requests:%s", l.sums())
 	if acked < 5 {
@@ -94,6 +102,9 @@ func (w *world) outcome(t *task) string {
 		}
 		return ""
 	}
+	if wrong := w.preceded(t); wrong != "" {
+		return wrong
+	}
 	switch o.State {
 	case "succeeded", "":
 	case "cancelled":
@@ -107,6 +118,7 @@ func (w *world) outcome(t *task) string {
 	case "failed":
 		switch {
 		case t.Workflow == "books" && strings.HasPrefix(t.Prompt, "fail "), t.Workflow == "fails" && !t.derived:
+		case o.Code == "after_failed": // see preceded
 		// A model that is sick for long enough makes runs fail.
 		case w.model.ill.Load() && strings.Contains(o.Error, "llm: "):
 		case o.Code == "budget_exceeded" && len(t.Budget) > 0 && !t.inTime:
@@ -115,6 +127,28 @@ func (w *world) outcome(t *task) string {
 		}
 	default:
 		return "ended " + o.State
+	}
+	return ""
+}
+
+// preceded describes the error in the outcome of a run that begins after another one, "" if
+// there is none. It is called with the lock of the load held.
+func (w *world) preceded(t *task) string {
+	failed := t.outcome.Code == "after_failed"
+	before := w.load.tasks[t.After]
+	if before == nil {
+		if failed {
+			return "begins after no other run, and failed after one"
+		}
+		return ""
+	}
+	must := strings.HasPrefix(t.Prompt, "after ")
+	switch of := before.outcome; {
+	case t.outcome.State == "", t.outcome.State == "cancelled":
+	case of.State == "" || t.outcome.Ended < of.Ended:
+		return "ended before run " + t.After + ": " + before.Result
+	case failed != (must && of.State != "succeeded"):
+		return "did not heed the end of run " + t.After + ": " + before.Result
 	}
 	return ""
 }

@@ -21,6 +21,7 @@ type task struct {
 	NotBefore time.Time      `json:"not_before,omitzero"`
 	Deadline  time.Time      `json:"deadline,omitzero"`
 	ForkOf    string         `json:"fork_of,omitempty"` // session:version of a run before: a rewind
+	After     string         `json:"after,omitempty"`   // a task that must have ended, see kinds
 	Deed      string         `json:"deed,omitempty"`    // the action on the run while it is open
 	Acked     bool           `json:"acked"`
 	Sent      int            `json:"sent"` // how often it was submitted
@@ -73,7 +74,7 @@ const (
 	talks = 2
 )
 
-// kinds of work are drawn by their weights, and so are fates for plain runs with new
+// kinds of work, of which "after" and "any" begin after another task, are drawn by their weights, and so are fates for plain runs with new
 // sessions; "" means none.
 var (
 	fates = []string{"", "", "", "", deedCancel, deedHint, deedCutIn, deedApart, deedRebudget, "later", "rewind", "rewind"}
@@ -103,6 +104,10 @@ var (
 		{2, "listens", "twice"},
 		{2, "fails", "plain"},
 		{4, "turns", "plain"},
+		{2, "turns", "after"},
+		{2, "turns", "any"},
+		{1, "starts", "after"},
+		{1, "starts", "any"},
 	}
 )
 
@@ -142,6 +147,9 @@ func (l *clients) task() *task {
 	t := &task{ID: fmt.Sprintf("t%d", l.next)}
 	k := kinds[l.kinds.draw(l.random)]
 	t.Workflow, t.Prompt = k.workflow, k.prompt
+	if k.prompt == "after" || k.prompt == "any" {
+		t.After = l.before()
+	}
 	plain := t.Workflow == "work" && t.Prompt == "plain"
 	t.Prompt += " " + t.ID
 	switch place := l.random.IntN(8); {
@@ -182,6 +190,26 @@ func (l *clients) add(t *task) {
 	}
 	l.tasks[t.ID] = t
 	l.order = append(l.order, t.ID)
+}
+
+// before returns a task that was acknowledged, and has not ended if there is such a one, ""
+// for none: the fleet could reject a task after one that it does not have. It is called with
+// the lock held.
+func (l *clients) before() (of string) {
+	var open []string
+	for _, id := range l.order {
+		t := l.tasks[id]
+		if !t.Acked || t.derived {
+			continue
+		}
+		if of = id; t.Result == "" {
+			open = append(open, id)
+		}
+	}
+	if len(open) > 0 {
+		of = open[l.random.IntN(len(open))]
+	}
+	return of
 }
 
 // past returns a version of the session of a plain run that succeeded, or "" if there is
@@ -240,6 +268,13 @@ func (t *task) body() map[string]any {
 	}
 	if len(t.Budget) > 0 {
 		body["budget"] = t.Budget
+	}
+	if t.After != "" {
+		field := "after"
+		if strings.HasPrefix(t.Prompt, "any ") {
+			field = "after_any"
+		}
+		body[field] = []string{t.After}
 	}
 	if len(t.Tools) > 0 {
 		body["tools"] = t.Tools

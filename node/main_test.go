@@ -44,6 +44,8 @@ func TestMain(m *testing.M) {
 		os.Exit(Execute(os.Args[1:], &Options{Workflows: talking()}))
 	case "limits":
 		os.Exit(Execute(os.Args[1:], &Options{Workflows: limited()}))
+	case "jobs":
+		os.Exit(Execute(os.Args[1:], &Options{Workflows: jobs()}))
 	case "events":
 		os.Exit(Execute(os.Args[1:], &Options{Workflows: payments()}))
 	case "quotas":

@@ -470,7 +470,7 @@ func TestCommitSchema(t *testing.T) {
 		{journal.KindCancel, journal.CancelRequested{By: "b", Says: "c", Close: session.ClosedCancelled, ID: "i", Reason: "r", Run: "r1", Settle: "s1"}},
 		{journal.KindWarning, journal.Warning{Run: "r1", Text: "t"}},
 		{journal.KindEnded, journal.Ended{
-			Awaits:  []session.ID{"s1"}, AwaitedBy: []journal.Ancestor{{Run: "r2", Session: "s2"}},
+			Awaits: []session.ID{"s1"}, AwaitedBy: []journal.Ancestor{{Run: "r2", Session: "s2"}},
 			Attempt: 1, Branches: []session.ID{"s3"}, Children: []session.ID{"s2"}, Code: "error", Error: "x", Head: place.Head, Limit: &journal.LimitPlace{Log: "s2", Run: "r1"}, Lost: usage, Next: offer, Output: "o",
 			Parent: &journal.Ancestor{Path: "2.gather", Run: "r0", Session: "s0"}, Result: &link, Run: "r1", Settle: "s1", State: run.Succeeded, Steps: 5, Usage: usage, Version: 4, Workflow: "w",
 		}},

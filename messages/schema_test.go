@@ -435,11 +435,9 @@ func TestCommitSchema(t *testing.T) {
 	chunk := session.Result("c1", "edit_file", `{}`, true).WithOpaque("o").WithBody(blob.Ref{Digest: place.Head, Size: 3}).WithImages(picture).Of(session.Origin{
 		Agent: "a", Workflow: "w", Node: "n", Run: "r1", Step: "1", Time: moment, Placement: place, Usage: usage,
 	})
-	done := fullDone(journal.StepTool)
-	submitted := journal.Submitted{Behind: "r0", Digest: "d"}
-	submitted.Task.Run, submitted.Task.Workflow, submitted.Task.Input, submitted.Task.Tools = "r1", "fix", "1.5", []string{"t"}
-	submitted.Task.Branch, submitted.Limit, submitted.Task.Priority, submitted.Task.Class = fullBranch(), fullLimit(), -1, run.ClassBatch
-	submitted.Task.After = []journal.Predecessor{{Any: true, Run: "r0", Session: "s0"}}
+	submitted := journal.Submitted{Behind: "r0", Digest: "d", Limit: fullLimit()}
+	submitted.Task.Run, submitted.Task.Workflow, submitted.Task.Input, submitted.Task.Tools, submitted.Task.Branch = "r1", "fix", "1.5", []string{"t"}, fullBranch()
+	submitted.Task.After, submitted.Task.Priority, submitted.Task.Class = []journal.Predecessor{{Any: true, Run: "r0", Session: "s0"}}, -1, run.ClassBatch
 	submitted.Task.Budget, submitted.Task.Workspace, submitted.Task.Deadline = run.Budget{Tokens: 1, Time: 5, Steps: 1, MicroUSD: 1}, place.Head, 5
 	fanOut := journal.FanOut{
 		Ancestors: []journal.Ancestor{{Path: "1", Run: "r0", Session: "s0"}}, Base: link, Branches: []journal.FanOutBranch{{Input: "{}", Name: "a", Revision: "r", Session: "s2", Workflow: "w"}},
@@ -486,8 +484,8 @@ func TestCommitSchema(t *testing.T) {
 		{journal.KindCacheWarmed, journal.CacheWarmed{Parent: journal.Ancestor{Path: "2.gather", Run: "r0", Session: "s0"}, Run: "r1"}},
 		{journal.KindBranchOutcomes, journal.BranchOutcomes{Branches: []run.BranchOutcome{{Reason: "r", Session: "s2", State: session.ClosedMerged}}, Run: "r1"}},
 		{journal.KindStepStarted, journal.StepStarted{Attempt: 1, Call: "c", Expires: 1, Input: "i", Name: "n", Path: "1", Run: "r1"}},
-		{journal.KindStepCompleted, done},
-		{journal.KindLate, done},
+		{journal.KindStepCompleted, fullDone(journal.StepTool)},
+		{journal.KindLate, fullDone(journal.StepTool)},
 		{journal.KindStepCompleted, fullDone(journal.StepGather)},
 		{journal.KindQuarantined, journal.Quarantined{By: "b", Says: "c", Next: offer, Reason: "r", Released: true}},
 		{journal.KindRebudgeted, journal.Rebudgeted{Budget: run.Budget{Tokens: 1, Time: 5, Steps: 1, MicroUSD: 1}, By: "b", Says: "c", ID: "i", Reason: "r", Run: "r1"}},

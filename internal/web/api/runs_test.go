@@ -25,6 +25,7 @@ func TestRoutes(t *testing.T) {
 	t.Run("publish", d.testPublish)
 	t.Run("fleet", d.testFleet)
 	t.Run("dead letters", d.testLetters)
+	t.Run("after", d.testAfter)
 	t.Run("decisions", d.testDecisions)
 	t.Run("narrow", d.testNarrow)
 	t.Run("tenants", d.testTenants)
@@ -166,6 +167,46 @@ func (d *door) testQuestions(t *testing.T) {
 	}
 	if d.get(t, "/api/v1/runs/ask2-r1/result?wait_s=30", &r); r.State != run.Succeeded {
 		t.Errorf("%+v", r)
+	}
+}
+
+// testAfter submits runs that begin after one which then fails.
+func (d *door) testAfter(t *testing.T) {
+	d.submit(t, "gate", "publish", "")
+	d.question(t, "gate")
+	d.submit(t, "strict", "talk", `,"input":"x","after":["gate"]`)
+	d.submit(t, "easy", "talk", `,"input":"x","after_any":["gate"]`)
+	for _, id := range []string{"strict", "easy"} {
+		var live messages.Live
+		for len(live.Waits) == 0 { // a node has not taken its task yet
+			if a := d.ask(t, ann, "GET", "/api/v1/runs/"+id+"/live", ""); a.status == http.StatusOK {
+				must.Do(t, json.Unmarshal([]byte(a.body), &live))
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		var info messages.RunInfo
+		d.get(t, "/api/v1/runs/"+id, &info)
+		if len(info.Waits) != 1 || info.State != run.Queued || !strings.HasPrefix(live.Waits[0].String(), "for run: gate") {
+			t.Errorf("run %s waits for %+v and is shown as %+v", id, live.Waits, info)
+		}
+	}
+	if a := d.ask(t, ann, "POST", "/api/v1/runs/gate/answer", `{"answer":"reject","reason":"not yet"}`); a.status != http.StatusOK {
+		t.Errorf("reject: %d %s", a.status, a.body)
+	}
+	var r messages.Result
+	d.get(t, "/api/v1/runs/strict/result?wait_s=30", &r)
+	if r.State != run.Failed || r.Code != run.CodeAfter || !strings.Contains(r.Error, "run gate, which must succeed before this run begins, has failed") {
+		t.Errorf("a run after one that failed: %+v", r)
+	}
+	if r := d.run(t, "both", "talk", `,"input":"x","after":["easy"],"after_any":["gate"]`); r.State != run.Succeeded {
+		t.Errorf("a run after one that succeeded and one that failed: %+v", r)
+	}
+	if r := d.run(t, "lost", "talk", `,"input":"x","after":["nobody"]`); r.Code != run.CodeUnknownRun {
+		t.Errorf("a run after one that is not known: %+v", r)
+	}
+	itself := d.ask(t, ann, "PUT", "/api/v1/runs/self", `{"workflow":"talk","input":"x","after":["self"]}`)
+	if p := itself.problem(t); itself.status != http.StatusBadRequest || p.Code != run.CodeMalformed || p.Remedy == "" {
+		t.Errorf("a run after itself: %d %+v", itself.status, p)
 	}
 }
 

@@ -25,7 +25,10 @@ func ValidAfter(id ID, after []ID) error {
 		if err := session.ValidID("run", string(a)); err != nil {
 			return err
 		}
-		if a == id || slices.Contains(after[:i], a) {
+		if a == id {
+			return fmt.Errorf("run: %s names itself: %w; name runs that were submitted before", a, ErrMalformed)
+		}
+		if slices.Contains(after[:i], a) {
 			return fmt.Errorf("run: %s is named twice: %w; name other runs, each once", a, ErrMalformed)
 		}
 	}

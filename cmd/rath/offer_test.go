@@ -141,7 +141,8 @@ func (o *offering) offer(t *testing.T, dir, revision string) {
 	})
 }
 
-// await waits until a run of the node has a state.
+// await waits until a run of the node has a state, and until a queued one shows what it
+// waits for.
 func (o *offering) await(t *testing.T, id run.ID, want run.State) {
 	t.Helper()
 	c, err := o.node.Client(t.Context())
@@ -155,6 +156,12 @@ func (o *offering) await(t *testing.T, id run.ID, want run.State) {
 			t.Fatalf("run %s is %s, want %s: %v", id, last.State, want, err)
 		}
 		time.Sleep(10 * time.Millisecond)
+	}
+	if want == run.Queued && len(last.Waits) > 0 {
+		waitFor(t, func() bool {
+			l, err := c.Runs.Live(ctx, id)
+			return err == nil && len(l.Waits) > 0
+		})
 	}
 }
 

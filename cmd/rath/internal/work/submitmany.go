@@ -50,7 +50,8 @@ type submitted struct {
 
 	task  messages.Task
 	err   error
-	named bool // the line gives the id, which may have been used
+	sent  chan struct{} // closed once a sender is done with it
+	named bool          // the line gives the id, which may have been used
 }
 
 // taskFile are the tasks of a file, one per line.
@@ -232,8 +233,8 @@ func (f *taskFile) batch(ctx context.Context, batch []*submitted) error {
 // errNotSent marks the lines after a line that found the servers unable to store it.
 var errNotSent = errors.New("work: not sent")
 
-// sendAll submits the tasks of a batch. It stops at an error that the next task would
-// meet as well.
+// sendAll submits the tasks of a batch, each after those that it names. It stops at an error
+// that the next task would meet as well.
 func (f *taskFile) sendAll(ctx context.Context, batch []*submitted) error {
 	sending, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -243,18 +244,29 @@ func (f *taskFile) sendAll(ctx context.Context, batch []*submitted) error {
 		senders.Go(func() {
 			for l := range work {
 				l.err = f.send(ctx, &l.task)
+				close(l.sent)
 				if errors.Is(l.err, run.ErrBusy) || app.CodeOf(l.err) == app.ExitUnavailable || app.CodeOf(l.err) == app.ExitRefused {
 					stop(l.err)
 				}
 			}
 		})
 	}
+	sent := map[run.ID]chan struct{}{}
 	for _, l := range batch {
+		if l.err != nil || l.Known {
+			continue
+		}
+		for _, id := range slices.Concat(l.task.After, l.task.AfterAny) {
+			if earlier := sent[id]; earlier != nil {
+				<-earlier
+			}
+		}
 		switch {
-		case l.err != nil || l.Known:
 		case sending.Err() != nil:
 			l.err = errNotSent
 		default:
+			l.sent = make(chan struct{})
+			sent[l.Run] = l.sent
 			work <- l
 		}
 	}

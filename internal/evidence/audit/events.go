@@ -326,6 +326,7 @@ func (b *branchData) parent() (p parentData, ok bool) {
 
 type claimedData struct {
 	Attempt     uint64     `json:"attempt"`
+	Death       string     `json:"death"`
 	Epoch       uint64     `json:"epoch"`
 	Group       uint64     `json:"group"`
 	Home        sessionKey `json:"home"`

@@ -27,6 +27,7 @@ type logRun struct {
 	held      map[string]*held     // fan-outs that are warm-first, by path
 	lost      []uint64             // the groups of the attempts lost since the last new step
 	group     uint64               // of the attempt that claimed it last
+	node      string               // the incarnation of that attempt
 	ends      map[string]bool      // started runs whose outcome came
 	events    map[string]wait      // its waits for events, by path
 	loops     map[string]*loopMark // its loops in this log, by their paths
@@ -50,6 +51,20 @@ func (r *logRun) lose() {
 	if r.state == "running" {
 		r.lost = append(r.lost, r.group)
 	}
+}
+
+// again records the last attempt as lost if a claim shows that, and returns the maximum
+// number of suspects on a node with the next one. The incarnation of the last attempt lives
+// if it makes the claim itself and reports no death.
+func (r *logRun) again(d claimedData) (most uint64) {
+	switch {
+	case r.node != d.Incarnation, d.Death != "":
+		r.lose()
+		return r.suspects()
+	case len(r.lost) < 2:
+		return 0
+	}
+	return r.group
 }
 
 // clear clears the lost attempts, after progress, a release or a review.
@@ -237,11 +252,10 @@ func (f *folding) claimed(_ *event, d claimedData) {
 		f.a.check(Limits, g.limit == nil || g.granted, f.says(d.Run, "run.granted before a run with a limit is claimed", "a claim"))
 		f.a.check(Waits, !f.l.quarantined, f.says(d.Run, "the quarantine of the session to be lifted first", "a claim"))
 		g.attempt = max(g.attempt, d.Attempt)
-		r.lose()
-		most := r.suspects()
+		most := r.again(d)
 		f.a.check(Waits, (d.Group > 0) == (most > 0) && d.Group <= most,
 			f.says(d.Run, fmt.Sprintf("a group of at most %d after %d attempts that were lost, 0 is none", most, len(r.lost)), fmt.Sprintf("run.claimed in a group of %d", d.Group)))
-		r.group = d.Group
+		r.group, r.node = d.Group, d.Incarnation
 	} else {
 		f.a.check(OneEnd, !r.home, f.says(d.Run, "one home of the run", "a claim that names "+d.Home.Session))
 		f.a.check(OneWriter, d.Attempt >= r.attempt, f.says(d.Run, fmt.Sprintf("an attempt of at least %d", r.attempt), fmt.Sprintf("run.claimed with attempt %d", d.Attempt)))

@@ -86,7 +86,7 @@ func TestRecordedQuotas(t *testing.T) {
 			{`{"data":{"open":1,"run":"one-1","session":"5f1fa0f3c7571efe0d58-1-0"},"kind":"limit.decided"`, `{"data":{"open":1,"run":"one-0","session":"31911c3ab86a79157e83-1-0"},"kind":"limit.decided"`, "a decision about a run that waits"},
 			{`{"data":{"attempt":1,"epoch":1,"home":{"session":"31911c3ab86a79157e83-1-0","tenant":"default"},"incarnation":"i1","revision":"1","run":"one-0","workflow":"w"},"kind":"run.claimed"`, `{"data":{"run":"one-0","workflow":"w"},"kind":"run.granted"`, "run.granted once"},
 			{`{"by":"ann","limit"`, `{"limit"`, "a setting by an operator, found it by nobody"},
-			{`"setting":2}},"open":2`, `"setting":1}},"open":2`, "a setting of this quota after number 1"},
+			{`"setting":2}}`, `"setting":1}}`, "a setting of this quota after number 1"},
 			{`"path":"0.quota.0","run":"one-1","session"`, `"path":"7.quota.0","run":"one-1","session"`, "a blocked model call, after another setting of the quota"},
 			{`"path":"0.quota.0","quota":1`, `"path":"7.quota.0","quota":1`, "a run.waiting for a quota of it in 5f1fa0f3c7571efe0d58-1-0"},
 			{`{"data":{"open":1,"path":"0.quota.0","run":"one-1","session":"5f1fa0f3c7571efe0d58-1-0"},"kind":"limit.decided"`, `{"data":{"open":1},"kind":"vendor.note"`, "a limit.decided of a call of it in quota-1-0"},

@@ -163,7 +163,7 @@ func (d *door) testApprovals(t *testing.T) {
 func (d *door) testEvents(t *testing.T) {
 	r := d.send(t, "ann", "POST", "responses", `{"model":"publish","input":"paper","stream":true}`)
 	var kinds []string
-	text := ""
+	var text strings.Builder
 	for i, chunk := range r.chunks {
 		var e shown
 		must.Do(t, json.Unmarshal([]byte(chunk), &e))
@@ -171,7 +171,7 @@ func (d *door) testEvents(t *testing.T) {
 			t.Errorf("event %d has the number %d", i, e.Sequence)
 		}
 		if e.Type == "response.output_text.delta" {
-			text += e.Delta
+			text.WriteString(e.Delta)
 			if kinds[len(kinds)-1] == e.Type {
 				continue
 			}
@@ -179,8 +179,8 @@ func (d *door) testEvents(t *testing.T) {
 		kinds = append(kinds, e.Type)
 	}
 	if got, want := strings.Join(kinds, " "), "response.created response.in_progress response.output_item.added response.content_part.added response.output_text.delta response.output_text.done "+
-		"response.content_part.done response.output_item.done response.output_item.added response.output_item.done response.completed"; got != want || text != "echo: paper" {
-		t.Errorf("%s\nwant %s\n%q", got, want, text)
+		"response.content_part.done response.output_item.done response.output_item.added response.output_item.done response.completed"; got != want || text.String() != "echo: paper" {
+		t.Errorf("%s\nwant %s\n%q", got, want, text.String())
 	}
 }
 

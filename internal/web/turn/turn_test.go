@@ -1,6 +1,7 @@
 package turn_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/rathcluster/rath/client"
@@ -41,15 +42,15 @@ func TestFold(t *testing.T) {
 		"another session":        {[]messages.Delta{piece("0", 1, 1, 1, "a"), {Run: "r", Session: "other", Step: "1", Attempt: 1, Try: 1, N: 1, Text: "x"}}, "a", "a", ""},
 	} {
 		f := turn.Fold{Run: "r"}
-		passed := ""
+		var passed strings.Builder
 		for i := range tc.deltas {
 			if e, ok := f.Add(client.Update{Delta: &tc.deltas[i]}); ok {
-				passed += e.Text
+				passed.WriteString(e.Text)
 			}
 		}
 		rest := f.Finish(tc.text)
-		if passed != tc.passed || rest != tc.rest || f.Sent() != passed+rest {
-			t.Errorf("%s: %q and %q, want %q and %q", name, passed, rest, tc.passed, tc.rest)
+		if passed.String() != tc.passed || rest != tc.rest || f.Sent() != passed.String()+rest {
+			t.Errorf("%s: %q and %q, want %q and %q", name, passed.String(), rest, tc.passed, tc.rest)
 		}
 	}
 }

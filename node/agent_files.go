@@ -21,6 +21,11 @@ import (
 // ofWorkspace selects all agents in files of the workspace.
 const ofWorkspace = "workspace"
 
+// inWorkspace reports whether a name selects agents of the workspace.
+func inWorkspace(name string) bool {
+	return name == ofWorkspace || strings.HasPrefix(name, ofWorkspace+"/")
+}
+
 // rosterRegistrations offer each agent in a file as a workflow. Its input is that of the
 // workflow "agent"; prompt, name and limits come from the file, and its tools and model
 // unless the task names some.
@@ -61,7 +66,7 @@ func (p *agentParts) rosterRegistrations() (all []flow.Registration) {
 // checkAgents rejects names without an agent.
 func (p *agentParts) checkAgents(names []string) error {
 	for i, name := range names {
-		if name == ofWorkspace || strings.HasPrefix(name, ofWorkspace+"/") || slices.ContainsFunc(p.roster, func(a roster.Agent) bool { return a.Name == name }) {
+		if inWorkspace(name) || slices.ContainsFunc(p.roster, func(a roster.Agent) bool { return a.Name == name }) {
 			continue
 		}
 		there := []string{`"workspace" for those in files of the workspace`}
@@ -88,8 +93,7 @@ func (w *oneAgent) choose(ctx context.Context, s session.Session) (c chosenAgent
 			c.Node = append(c.Node, a)
 		}
 	}
-	named := func(name string) bool { return name == ofWorkspace || strings.HasPrefix(name, ofWorkspace+"/") }
-	if !slices.ContainsFunc(w.in.Agents, named) {
+	if !slices.ContainsFunc(w.in.Agents, inWorkspace) {
 		return c, nil
 	}
 	at := s.Placement()

@@ -29,6 +29,24 @@ const (
 	patchLast   = "*** End of File"
 )
 
+// PatchedFiles returns the names of files in the control lines of a patch, which may be
+// malformed: those that it writes, and those that it only removes.
+func PatchedFiles(patch string) (written, removed []string) {
+	for line := range strings.Lines(patch) {
+		line = strings.TrimSpace(line)
+		for _, head := range []string{patchUpdate, patchAdd, patchMove, patchDelete} {
+			name, ok := strings.CutPrefix(line, head)
+			switch name = strings.TrimSpace(name); {
+			case ok && head == patchDelete:
+				removed = append(removed, name)
+			case ok:
+				written = append(written, name)
+			}
+		}
+	}
+	return written, removed
+}
+
 // filePatch is the part of a patch that changes one file.
 type filePatch struct {
 	verb  string // patchAdd, patchDelete or patchUpdate

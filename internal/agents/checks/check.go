@@ -120,12 +120,9 @@ func changed(args json.RawMessage, dir string) (names []string) {
 	if in.Path != "" {
 		add(in.Path)
 	}
-	for line := range strings.Lines(in.Input) { // of a patch
-		for _, head := range []string{"*** Update File: ", "*** Add File: ", "*** Move to: "} {
-			if name, ok := strings.CutPrefix(strings.TrimSpace(line), head); ok {
-				add(strings.TrimSpace(name))
-			}
-		}
+	written, _ := tool.PatchedFiles(in.Input)
+	for _, name := range written {
+		add(name)
 	}
 	return names
 }

@@ -3,6 +3,7 @@ package checks_test
 import (
 	"context"
 	"encoding/json"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -30,6 +31,12 @@ func TestBadLists(t *testing.T) {
 		if _, err := checks.Parse("c.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60q: %v, want %q", text, err, want)
 		}
+	}
+	page := string(must.Get(os.ReadFile("../../../docs/tools.md"))(t))
+	_, rest, _ := strings.Cut(page, "```yaml\n")
+	example, _, found := strings.Cut(rest, "```")
+	if _, err := checks.Parse("docs/tools.md", []byte(example)); err != nil || !found {
+		t.Errorf("the example of the document: %v", err)
 	}
 	if l, err := checks.Read(""); l != nil || err != nil {
 		t.Errorf("no file: %v, %v", l, err)

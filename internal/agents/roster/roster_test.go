@@ -36,6 +36,12 @@ func TestParse(t *testing.T) {
 		},
 		"no tools": {"---\nname: a\ndescription: d\ntools: []\n---\nx", roster.Agent{Name: "a", Description: "d", Prompt: "x", None: true}},
 	}
+	page := string(must.Get(os.ReadFile("../../../docs/agents.md"))(t))
+	_, rest, _ := strings.Cut(page, "```markdown\n")
+	example, _, _ := strings.Cut(rest, "```")
+	if a, err := roster.Parse("docs/agents.md", example); err != nil || a.Name != "reviewer" || len(a.Tools) != 4 {
+		t.Errorf("the example of the document: %+v, %v", a, err)
+	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -129,12 +129,9 @@ func (f *facts) paths() (names []string, m match) {
 	case tool.RunCode:
 		return nil, maybe
 	case tool.ApplyPatch:
-		for text := range strings.Lines(f.text("input")) {
-			for _, head := range []string{"*** Update File: ", "*** Add File: ", "*** Delete File: ", "*** Move to: "} {
-				if name, ok := strings.CutPrefix(strings.TrimSpace(text), head); ok {
-					names = append(names, f.clean(strings.TrimSpace(name)))
-				}
-			}
+		written, removed := tool.PatchedFiles(f.text("input"))
+		for _, name := range append(written, removed...) {
+			names = append(names, f.clean(name))
 		}
 		return names, holds(len(names) > 0)
 	}

@@ -215,19 +215,14 @@ func (l *EventState) drop(over func(*EventAwaited, Wait) bool) {
 // next returns the event that ends a wait, nil for none. The places of a log that was removed
 // and has begun anew are lower than the one that a run has, but its events are later.
 func (l *EventState) next(w Wait) *Published {
-	for i := len(l.Events) - 1; i >= 0; i-- {
-		if e := l.Events[i]; protection.EventCursor && e.Seq <= w.After && (w.Since == 0 || e.At <= w.Since) {
-			l := l.Events[i+1:]
-			if len(l) == 0 {
-				return nil
-			}
-			return l[0]
+	var next *Published
+	for _, e := range slices.Backward(l.Events) {
+		if protection.EventCursor && e.Seq <= w.After && (w.Since == 0 || e.At <= w.Since) {
+			break
 		}
+		next = e
 	}
-	if len(l.Events) == 0 {
-		return nil
-	}
-	return l.Events[0]
+	return next
 }
 
 // page returns the next delivery: of one event, to at most maxDecided waits.

@@ -27,7 +27,10 @@ const (
 // published before. As each one is accepted before the task, runs cannot wait for each other
 // in a circle.
 func (i *intake) findPredecessors(ctx context.Context, l *incomingTask, after []journal.Predecessor) error {
-	until := time.Now().Add(firstLook)
+	until := time.Now()
+	if !l.again() { // many tasks that name unknown runs take no more of the intake
+		until = until.Add(firstLook)
+	}
 	for n := range after {
 		for after[n].Session == "" {
 			err := i.findPredecessor(ctx, l, &after[n])

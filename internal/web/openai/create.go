@@ -83,7 +83,7 @@ func (d *Door) createResponse(ctx context.Context, c *call) (any, error) {
 
 const (
 	// settleWithin is how long a request waits until its task is accepted, and settleAgain
-	// the interval of its checks.
+	// the first pause between two checks; each further one is twice as long.
 	settleWithin, settleAgain = 5 * time.Second, 2 * time.Millisecond
 )
 
@@ -92,7 +92,7 @@ const (
 func settle(ctx context.Context, q *request, b *begun) (lost bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, settleWithin)
 	defer cancel()
-	for {
+	for pause := settleAgain; ; pause *= 2 {
 		known, err := q.caller.Client.Known(ctx, q.workflow.Name, []messages.Task{*b.task})
 		switch {
 		case err != nil:
@@ -105,7 +105,7 @@ func settle(ctx context.Context, q *request, b *begun) (lost bool, err error) {
 			return false, nil
 		}
 		select {
-		case <-time.After(settleAgain):
+		case <-time.After(pause):
 		case <-ctx.Done():
 			return false, nil // its run is queued
 		}

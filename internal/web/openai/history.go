@@ -170,19 +170,20 @@ func headOf(ctx context.Context, c *access.Caller, id run.ID, after session.Vers
 
 const (
 	// lineageWithin is how long a request waits until the lineage has a run that it follows,
-	// and lineageAgain the interval of its checks.
+	// and lineageAgain the first pause between two checks; each further one is twice as long.
 	lineageWithin, lineageAgain = 2 * time.Second, 5 * time.Millisecond
 )
 
 // infoOf reads a run once the lineage has its first claim.
 func infoOf(ctx context.Context, c *access.Caller, id run.ID) (info messages.RunInfo, err error) {
-	for began := time.Now(); ; {
+	began := time.Now()
+	for pause := lineageAgain; ; pause *= 2 {
 		info, err = c.Client.Runs.Get(ctx, id)
 		if err != nil || info.Started > 0 || time.Since(began) > lineageWithin {
 			return info, err
 		}
 		select {
-		case <-time.After(lineageAgain):
+		case <-time.After(pause):
 		case <-ctx.Done():
 			return info, ctx.Err()
 		}

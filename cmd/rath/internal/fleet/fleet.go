@@ -28,28 +28,16 @@ type Fleet struct {
 
 // Start starts nodes that join the server of this process's node, which Host opened.
 func Start(ctx context.Context, a *app.App, names []string, c Config) (f *Fleet, err error) {
-	if c.Models = a.Config.Models.Value; c.Models != "" {
-		if c.Models, err = filepath.Abs(c.Models); err != nil {
-			return nil, err
+	for _, path := range []struct {
+		to *string
+		at string
+	}{
+		{&c.Models, a.Config.Models.Value}, {&c.MCP, a.Config.MCP.Value}, {&c.Rules, a.Config.Rules.Value}, {&c.Agents, a.Config.Agents.Value}, {&c.Checks, a.Config.Checks.Value},
+	} {
+		if *path.to = path.at; path.at == "" || path.to == &c.Rules && path.at == "default" {
+			continue
 		}
-	}
-	if c.MCP = a.Config.MCP.Value; c.MCP != "" {
-		if c.MCP, err = filepath.Abs(c.MCP); err != nil {
-			return nil, err
-		}
-	}
-	if c.Rules = a.Config.Rules.Value; c.Rules != "" && c.Rules != "default" {
-		if c.Rules, err = filepath.Abs(c.Rules); err != nil {
-			return nil, err
-		}
-	}
-	if c.Agents = a.Config.Agents.Value; c.Agents != "" {
-		if c.Agents, err = filepath.Abs(c.Agents); err != nil {
-			return nil, err
-		}
-	}
-	if c.Checks = a.Config.Checks.Value; c.Checks != "" {
-		if c.Checks, err = filepath.Abs(c.Checks); err != nil {
+		if *path.to, err = filepath.Abs(path.at); err != nil {
 			return nil, err
 		}
 	}

@@ -22,7 +22,7 @@ func (f *taskFlags) agent(a *app.App, cmd *cobra.Command, workflow string, t *me
 		return nil, app.Usage(cmd, errors.New("--tool-choice is empty: want required, none, auto, or the name of a tool"))
 	case f.choice == "" && len(f.attach) == 0 && len(f.agents) == 0:
 		return nil, nil
-	case workflow != "agent" && len(f.agents) == 0:
+	case workflow != "agent" && (f.choice != "" || len(f.attach) > 0):
 		return nil, app.Usage(cmd, fmt.Errorf("--tool-choice and --attach are of the workflow agent, and this is %s", workflow))
 	case len(f.attach) > session.MaxImages:
 		return nil, app.Usage(cmd, fmt.Errorf("--attach: %d images, at most %d are taken", len(f.attach), session.MaxImages))
